@@ -11,11 +11,18 @@ model by torch.compile's backend fp8c, under RECIPE with the head in bf16; the o
 te-RECIPE has Transformer Engine's TransformerLayer for blocks, which runs as it is: torch.compile gets
 the head and the loss alone. Its recipes have the defaults of that library.
 
-usage: gpu_torch.py [--rounds N] [--recipe RECIPE] gpt2|gpt2-even|mpt ...
+usage: gpu_torch.py [--rounds N] [--recipe RECIPE | --table] gpt2|gpt2-even|mpt ...
+
+--table runs each recipe in a process of its own and prints a table: tokens a second, also over those of
+Inductor's bf16, the milliseconds of a step, and the peak of PyTorch's allocator. A line "skipped: ..."
+names each recipe that can't run here. Exit code 77: none can.
 """
 import argparse
+import importlib.util
 import json
 import statistics
+import subprocess
+import sys
 import time
 
 import torch
@@ -183,12 +190,67 @@ def bench(which, rounds, recipe):
     report(f"{s['name']}_torch_warm_up_seconds_{recipe}", warm, "s")
 
 
+LIBRARIES = {"tensorwise": "torchao", "rowwise": "torchao", "te": "transformer_engine", "fp8c": "fp8c"}
+SECONDS = 300  # for a recipe
+
+
+def why_not():
+    """Why nothing can run here; empty: it can."""
+    return "" if torch.cuda.is_available() else "PyTorch sees no GPU"
+
+
+def run_alone(recipe, which, rounds):
+    """The figures of a recipe, run in a process of its own, by name; or why there are none."""
+    library = LIBRARIES.get(recipe, LIBRARIES.get(recipe.partition("-")[0]))
+    if library and importlib.util.find_spec(library) is None:
+        return {}, f"python3 has no {library}"
+    command = [sys.executable, __file__, "--rounds", str(rounds), "--recipe", recipe, which]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        return {}, f"it took more than {SECONDS} s"
+    found = {}
+    for line in done.stdout.splitlines():
+        if line.startswith("{"):
+            record = json.loads(line)
+            name = record["name"].removeprefix(SIZES[which]["name"] + "_torch_")
+            found[name.removesuffix("_" + recipe)] = record["value"]
+    last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+    return found, f"exit code {done.returncode}: {last}" if done.returncode else ""
+
+
+def table(which, rounds):
+    """Print the table of a model. -> Whether all recipes whose libraries are here have run."""
+    rows, ok, base = [], True, None
+    for recipe in RECIPES:
+        found, error = run_alone(recipe, which, rounds)
+        if error:
+            missing = error.startswith("python3 has no")
+            ok = ok and missing
+            print(f"{'skipped' if missing else 'FAILED'}: {which} {recipe}: {error}", flush=True)
+            continue
+        base = found["tokens_per_second"] if recipe == "bf16" else base
+        rows.append((recipe, found))
+    print(f"{which:12} {'tokens/s':>10} {'of bf16':>8} {'step':>10} {'peak':>10}")
+    for recipe, found in rows:
+        of_bf16 = f"{found['tokens_per_second'] / base:8.3f}" if base else f"{'-':>8}"
+        print(f"{recipe:12} {found['tokens_per_second']:10.0f} {of_bf16} {found['step']:7.1f} ms "
+              f"{found['peak_memory']:6.2f} GiB")
+    return ok
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--rounds", type=int, default=10)
     p.add_argument("--recipe", choices=RECIPES, default="bf16")
+    p.add_argument("--table", action="store_true")
     p.add_argument("models", nargs="+", choices=sorted(SIZES))
     args = p.parse_args()
+    if args.table:
+        if why_not():
+            print(f"skipped: {' '.join(args.models)}: {why_not()}")
+            sys.exit(77)
+        sys.exit(not all([table(which, args.rounds) for which in args.models]))
     torch.set_float32_matmul_precision("high")
     for which in args.models:
         bench(which, args.rounds, args.recipe)

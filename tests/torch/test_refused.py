@@ -4,6 +4,7 @@ they change in PyTorch, or are refused."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 
 import fp8c
 import fp8c.torch
-from fp8c.torch import Unsupported, backend, bound, private, selftest
+from fp8c.torch import Unsupported, backend, bound, device, log, private, selftest
 from fp8c.torch.refused import check_tensor
 from support import BackendTest, Regression, compiled, gradients, regression, twin
 
@@ -68,7 +69,7 @@ class RefusedTest(BackendTest):
         PyTorch runs them."""
         with self.assertRaisesRegex(Exception, message):
             compiled(model)(**inputs)
-        backend._said.clear()
+        log._said.clear()
         with self.assertLogs("fp8c.torch", logging.WARNING) as logs:
             for _ in range(2):
                 torch._dynamo.reset()
@@ -84,7 +85,7 @@ class RefusedTest(BackendTest):
         strict: bool = True,
     ) -> None:
         """PyTorch runs these ops and no others, which is logged once for two graphs."""
-        backend._said.clear()
+        log._said.clear()
         with self.assertLogs("fp8c.torch", logging.WARNING) as logs:
             for _ in range(2):
                 torch._dynamo.reset()
@@ -120,7 +121,7 @@ class Tensors(RefusedTest):
             lambda x: torch.view_as_real(torch.view_as_complex(x.view(-1, 4, 2)) * 2j).flatten(1)
         )
         x, eager = torch.randn(3, 8), twin(model)
-        backend._said.clear()
+        log._said.clear()
         with self.assertLogs("fp8c.torch", logging.WARNING) as logs:
             compiled(model)(x).backward()
         self.assertRegex(logs.output[0], r"aten\.view_as_complex.*test_refused\.py:\d+")
@@ -223,7 +224,8 @@ class Tensors(RefusedTest):
             torch._dynamo.reset()
             model, inputs = regression()
             with (
-                unittest.mock.patch.object(bound, "device_of", lambda _: torch.device("cuda", 0)),
+                unittest.mock.patch.object(bound, "device_of", lambda _: device.Gpu(torch.device("cuda", 0))),
+                unittest.mock.patch.object(device.Gpu, "current", lambda _: contextlib.nullcontext()),
                 self.assertRaisesRegex(Exception, "CUDA"),
             ):
                 compiled(model, strict=strict)(**inputs)
@@ -258,7 +260,7 @@ class Modes(RefusedTest):
         """Inductor's modes change nothing, which is said once."""
         model, inputs = regression()
         want = twin(model)(**inputs)
-        backend._said.clear()
+        log._said.clear()
         with self.assertLogs("fp8c.torch", logging.WARNING) as logs:
             for _ in range(2):
                 torch._dynamo.reset()
@@ -331,7 +333,7 @@ class Hooks(RefusedTest):
             with self.subTest(kind):
                 torch._dynamo.reset()
                 torch._dynamo.utils.counters.clear()
-                backend._said.clear()
+                log._said.clear()
                 backend._broken.clear()
 
                 def prepare(m: torch.nn.Module, kind: str = kind) -> None:
@@ -385,7 +387,7 @@ class Hooks(RefusedTest):
         torch._dynamo.reset()
         model, x = Halves(decides), torch.randn(3, 8)
         eager = twin(model)
-        backend._said.clear()
+        log._said.clear()
         backend._broken.clear()
         with self.assertLogs("fp8c.torch", logging.WARNING) as logs:
             call = compiled(model)

@@ -12,7 +12,7 @@ import unittest
 import torch
 
 import fp8c.torch
-from fp8c.torch import backend, private
+from fp8c.torch import backend, log, private
 from fp8c.torch.report import graphs_of
 from support import BackendTest, compiled, regression, twin
 
@@ -162,7 +162,7 @@ class Truth(BackendTest):
     def test_an_op_between_stages(self) -> None:
         """PyTorch runs it, with gradients, and says so once; the linears are compiled."""
         model, x = Fft(), torch.randn(4, 8)
-        backend._said.clear()
+        log._said.clear()
         with self.assertLogs("fp8c.torch", logging.WARNING) as logs:
             loss = loose(model, recipe="f32")(x)
         loss.backward()
@@ -191,10 +191,10 @@ class Truth(BackendTest):
             loose(model, strict=True)(torch.randn(4, 8))
 
     def test_said_once(self) -> None:
-        backend._said.discard("a word")
+        log._said.discard("a word")
         with self.assertLogs("fp8c.torch", logging.WARNING) as logs:
-            backend.say_once("a word")
-            backend.say_once("a word")
+            log.say_once("a word")
+            log.say_once("a word")
         self.assertEqual(len(logs.output), 1)
 
 

@@ -12,18 +12,28 @@ rank keeps its own amaxes.
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, Iterable, Sequence
+from typing import Any, Callable, Hashable, Iterable, Mapping, Protocol, Sequence
 
 import torch
 
 from . import private
 from .sharded import Shard, as_in_graphs, home_of
 
-if TYPE_CHECKING:
-    from .scales import Scales
-
 _given: dict[int, tuple[weakref.ref, Any]] = {}  # by id of a model's parameter: its group
 Key = tuple[int, str]  # the position of a weight among the optimizer's parameters, and the operand
+
+
+class Program(Protocol):
+    """What this module asks of the scales of a program (scales.py)."""
+    bound: Any
+    groups: Sequence[Any]
+    elements: Sequence[str]
+
+    @property
+    def amaxes(self) -> torch.Tensor: ...
+    def key(self, element: str) -> tuple[Any, str]: ...
+    def take_amaxes(self, amaxes: torch.Tensor) -> None: ...
+    def places_in(self, places: tuple[int, ...]) -> torch.Tensor: ...
 
 
 def give(params: Iterable[torch.Tensor], group: Any) -> None:
@@ -57,14 +67,14 @@ def given_group(params: Sequence[torch.Tensor]) -> list[Any]:
     return []
 
 
-def exchange(params: Iterable[torch.Tensor], programs: Iterable[Scales]) -> None:
+def exchange(params: Iterable[torch.Tensor], programs: Iterable[Program]) -> None:
     """At the end of an optimizer's step: give its programs the largest amaxes of all ranks. Every rank
     calls this, with its own parts of the same parameters in the same order."""
     position = {id(param): i for i, param in enumerate(as_in_graphs(params))}
-    by_groups: dict[tuple[int, ...], list[Scales]] = {}
+    by_groups: dict[tuple[int, ...], list[Program]] = {}
     groups: dict[tuple[int, ...], list[Any]] = {}
     for one in programs:
-        if one.groups and one.amaxes is not None:
+        if one.groups:
             ranks = tuple(private.ranks_of(one.groups))
             by_groups.setdefault(ranks, []).append(one)
             groups[ranks] = one.groups
@@ -72,23 +82,39 @@ def exchange(params: Iterable[torch.Tensor], programs: Iterable[Scales]) -> None
         _exchange(by_groups[ranks], groups[ranks], position)
 
 
-def _exchange(members: Sequence[Scales], groups: Sequence[Any], position: dict[int, int]) -> None:
+def _exchange(members: Sequence[Program], groups: Sequence[Any], position: dict[int, int]) -> None:
     keys = {id(one): _keys(one, position) for one in members}
+
+    def over_ranks(largest: torch.Tensor) -> None:
+        for group in groups:
+            torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX, group=group)
+
+    with members[0].bound.place.current():
+        largest = largest_of(members, keys, over_ranks)
+        for one in members:
+            one.take_amaxes(largest[id(one)])
+
+
+def largest_of(members: Sequence[Program], keys: Mapping[int, Sequence[Hashable]],
+               then: Callable[[torch.Tensor], None] = lambda _: None) -> dict[int, torch.Tensor]:
+    """The largest amaxes that any of some programs saw, for each of them by its id. keys: what its amaxes
+    stand for. then: is given all of them before. All of it is enqueued on the current stream."""
+    for one in members:
+        one.bound.follow_stream()  # the program's work on another stream comes first
     place = {key: i for i, key in enumerate(sorted({k for own in keys.values() for k in own}))}
     device = members[0].amaxes.device
     largest = torch.zeros(len(place), device=device)
-    where = {id(one): torch.tensor([place[k] for k in keys[id(one)]], device=device) for one in members}
     for one in members:
         # A NaN has no place in an order; an Inf stands for both, and update_scales skips either.
-        seen = one.amaxes.nan_to_num(nan=torch.inf, posinf=torch.inf)
-        largest.scatter_reduce_(0, where[id(one)], seen, "amax")
-    for group in groups:
-        torch.distributed.all_reduce(largest, torch.distributed.ReduceOp.MAX, group=group)
-    for one in members:
-        one.take_amaxes(largest[where[id(one)]])
+        seen = one.amaxes.nan_to_num(nan=torch.inf, posinf=torch.inf).to(device)
+        at = one.places_in(tuple(place[k] for k in keys[id(one)])).to(device)
+        largest.scatter_reduce_(0, at, seen, "amax")
+    then(largest)
+    return {id(one): largest.to(one.amaxes.device)[one.places_in(tuple(place[k] for k in keys[id(one)]))]
+            for one in members}
 
 
-def _keys(one: Scales, position: dict[int, int]) -> list[Key]:
+def _keys(one: Program, position: dict[int, int]) -> list[Key]:
     """What the elements of a program's amaxes stand for, alike on every rank. A weight may be none of
     this optimizer's: frozen, computed or another optimizer's. Its operands go by their own names, beside
     the first parameter that is."""

@@ -14,6 +14,8 @@ import torch
 
 import fp8c
 
+from .device import Device
+
 
 class _Arenas(threading.local):
     def __init__(self) -> None:
@@ -23,10 +25,10 @@ class _Arenas(threading.local):
 _arenas = _Arenas()
 
 
-def arena_of(device: torch.device) -> fp8c.Arena:
+def arena_of(place: Device) -> fp8c.Arena:
     """The arena for programs that this thread compiles for a device. It lives while the thread does, or a
-    program in it."""
-    found = _arenas.of.get(device)
+    program in it. On a GPU its memory is of PyTorch's allocator."""
+    found = _arenas.of.get(place.device)
     if found is None:
-        found = _arenas.of[device] = fp8c.Arena()
+        found = _arenas.of[place.device] = fp8c.Arena(**place.memory())
     return found

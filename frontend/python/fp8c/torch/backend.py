@@ -10,7 +10,6 @@ has it.
 from __future__ import annotations
 
 import itertools
-import logging
 import operator
 import re
 import threading
@@ -29,6 +28,7 @@ from .agreement import Agreement, names_of
 from .amaxes import groups_of
 from .capture import capture, copy_of
 from .function import Runner, new_seed
+from .log import say_once
 from .partition import Cutting, Partitioner
 from .places import FAILURES, Place, Unsupported, place_of, place_of_frames
 from .pieces import Pieces, apart
@@ -39,7 +39,6 @@ from .settings import Settings
 from .sharded import shard_of
 from .uses import Uses, uses_in_plan, uses_of
 
-LOGGER = logging.getLogger("fp8c.torch")
 _LINEARS = ("linear", "addmm", "aten.mm", "conv1d", "conv2d")  # ops that have weights
 
 
@@ -193,7 +192,6 @@ class InPieces:
 
 
 _known: "weakref.WeakSet[Function | Eager | InPieces]" = weakref.WeakSet()
-_said: set[str] = set()
 _broken: dict[tuple[str, int], str] = {}  # by file and line: why dynamo ended a graph there
 _lock = threading.Lock()
 
@@ -307,15 +305,6 @@ def known() -> list[Compiled]:
     """All graphs that were compiled and still live."""
     with _lock:
         return [one.compiled for one in _known]
-
-
-def say_once(message: str) -> None:
-    """Log a warning, unless it was logged before."""
-    with _lock:
-        if message in _said:
-            return
-        _said.add(message)
-    LOGGER.warning("%s", message)
 
 
 def _whole(error: Exception) -> EagerOp:

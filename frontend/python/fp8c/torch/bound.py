@@ -1,11 +1,11 @@
 """A program with its parameters: bound in place, its calls, and what its forwards save.
 
 Nothing is copied. Parameters are bound where PyTorch has them. Inputs of a call are PyTorch's
-tensors, given by their addresses. A result or a gradient is a new tensor that autograd takes over.
-On a GPU PyTorch allocates it, and keeps the memory of deleted tensors for new ones. On the CPU
-PyTorch's allocator gives that memory back to the system, which would have to map and clear hundreds
-of megabytes at each step. So there fp8c lends the memory (fp8c.Lender), and lends it again once
-PyTorch has deleted the tensor.
+tensors, given by their addresses. (On a GPU one at an address that kernels can't load vectors from is
+copied.) A result or a gradient is a new tensor that autograd takes over. On a GPU PyTorch allocates it,
+and keeps the memory of deleted tensors for new ones. On the CPU PyTorch's allocator gives that memory
+back to the system, which would have to map and clear hundreds of megabytes at each step. So there fp8c
+lends the memory (fp8c.Lender), and lends it again once PyTorch has deleted the tensor.
 """
 
 from __future__ import annotations
@@ -24,31 +24,20 @@ from fp8c.tensors import View, Views
 
 from . import amaxes, gathered, scales, sharded
 from .arenas import arena_of
+from .device import CPU_KIND, device_of
 from .dims import Dims, Sizes
+from .log import say_once
 from .places import Unsupported
-from .plan import Stage, at_vectors
+from .plan import Stage
 from .settings import Settings
 
 _TORCH = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "i32": torch.int32,
           "i64": torch.int64, "bool": torch.bool}
 _NAMES = {dtype: name for name, dtype in _TORCH.items()}
 OPERANDS = "*.x,*.w,*.dy,*.x.*,*.w.*,*.dy.*"  # what is watched
-DEVICES = {"cpu": 1, "cuda": 2}  # DLPack's
-HOST = (DEVICES["cpu"], 0)
-# CU_STREAM_LEGACY. PyTorch writes 0 for its default stream; to fp8c 0 is a stream of the program's
-# own, which does not wait for that one.
-_STREAM_LEGACY = 1
-
-
-def device_of(tensors: Sequence[torch.Tensor]) -> torch.device:
-    """The one device of the tensors. Unsupported: there are several, or fp8c has no such target."""
-    found = {t.device for t in tensors}
-    if len(found) > 1:
-        raise Unsupported("a stage", f"its tensors are on several devices: {', '.join(map(str, found))}")
-    device = found.pop() if found else torch.device("cpu")
-    if device.type not in DEVICES:
-        raise Unsupported(f"device {device}", "fp8c runs on the CPU and on CUDA devices")
-    return device
+VECTOR = 16  # bytes: the alignment of what kernels of a GPU read
+_address = torch.Tensor.data_ptr
+_NEEDS_NO_CUDNN = "; compiled with attention 'own', it needs no cuDNN"
 
 
 class Lease:
@@ -75,6 +64,7 @@ class Lease:
                 break
         if self.steps != self.bound.scales.steps:
             self.lost = self.lost or "a parameter"
+        self.lost = self.lost or self.bound.resized()
         if self.lost:
             raise RuntimeError(f"fp8c: {self.lost} was modified between a forward and its backward; "
                                "call the model again before backward")
@@ -97,7 +87,10 @@ class Bound:
         self.gathered = any(self.shards)
         self.groups = amaxes.groups_of(params, self.shards)  # that exchange amaxes
         self._placed = 0  # how many runs need the gathered parameters now
-        self.device = device_of(params)
+        self.place = device_of(params)
+        self.device = self.place.device
+        self._stream: int | None = None  # of the program
+        self.own_attention = ""  # why fp8c's kernels compute attention, and not cuDNN
         self.lock = threading.RLock()
         self.free: list[fp8c.Saved] = []
         self.returned: deque[fp8c.Saved] = deque()  # of graphs that are gone
@@ -109,29 +102,29 @@ class Bound:
         self.figures: list[Statistic] = []  # of the last call that was watched
         self.watched: int | None = None  # the number of that call
         self.watched_at = 0  # when that was: scales.tick
-        self.program = self._compile(dims.text, dims.bounds(limits))
-        gathered.check(self)
-        self.follow_stream()
-        self.watches = self.program.has("forward.stats")
-        self.program.initialize(0)
-        self.addresses = [0] * len(params)
-        self._param_views = Views([self.view(p.detach()) for p in params] if self.gathered else [])
-        self._variables = [self.program.variable(p.name).index for p in self.stage.params]
-        self.bind()
-        self.scales = scales.Scales(self)
+        with self.place.current():
+            self.program = self._compile(dims.text, dims.bounds(limits))
+            gathered.check(self)
+            self.follow_stream()
+            self.watches = self.program.has("forward.stats")
+            self.program.initialize(0)
+            self.addresses = [0] * len(params)
+            self._bound: dict[int, torch.Tensor] = {}  # by index: the parameters as they are bound
+            self._storages: tuple[list[torch.Tensor], list[int], list[str]] = [], [], []  # see resized
+            self._param_views = Views([self.view(p.detach()) for p in params] if self.gathered else [])
+            self._variables = [self.program.variable(p.name).index for p in self.stage.params]
+            self.bind()
+            self.scales = scales.Scales(self)
 
     def _compile(self, text: str, bounds: Mapping[str, int]) -> fp8c.Program:
         module = fp8c.Module.parse(text, dims=bounds)
         for rule in self.settings.rules_of(self.stage.linears):
             module.rule(rule)
         options: dict[str, Any] = {"recipe": self.settings.recipe, "external": ",".join(self._external()),
-                                   "arena": arena_of(self.device)}
-        if self.device.type == "cuda":
-            options |= {"target": "cuda", "device": self.device.index or 0}
-        else:
-            options["threads"] = self.settings.cpu_threads
+                                   "arena": arena_of(self.place)}
+        options |= self.place.options(self.settings.cpu_threads)
         if not self.pair:
-            return module.compile(inference=True, **options)
+            return self._compiled(module, options | {"inference": True})
         if self.cotangents:
             options["cotangents"] = ",".join(self.cotangents)
             if self.stage.gradients_of:
@@ -142,7 +135,19 @@ class Bound:
             options["stats"] = OPERANDS
         if self.settings.memory:
             options["memory_share"] = self.settings.memory
-        return module.compile(pair=True, **options)
+        return self._compiled(module, options | {"pair": True})
+
+    def _compiled(self, module: fp8c.Module, options: dict[str, Any]) -> fp8c.Program:
+        """A program. Where the table chose cuDNN for an attention, and the one that is here can't compute
+        it, fp8c's kernels do."""
+        try:
+            return module.compile(**options, attention=self.settings.attention)
+        except (fp8c.LibraryError, fp8c.UnsupportedError) as error:
+            if self.settings.attention != "table" or _NEEDS_NO_CUDNN not in str(error):
+                raise
+            self.own_attention = str(error).replace(_NEEDS_NO_CUDNN, "")
+            say_once(f"fp8c's own kernels compute attention: {self.own_attention}")
+        return module.compile(**options, attention="own")
 
     def _external(self) -> list[str]:
         """What has no memory of the program's own. In tensors of PyTorch's are all ports, and parameters
@@ -167,9 +172,15 @@ class Bound:
     def bind(self) -> bool:
         """Bind each parameter where it lies now; -> whether one has moved. Those that FSDP gathers move
         from call to call: `placed` binds them, and those beside them."""
-        moved = [i for i, p in enumerate(self.params)
-                 if self.shards[i] is None and p.data_ptr() != self.addresses[i]]
-        if not moved:
+        if self.gathered:
+            addresses = [p.data_ptr() if s is None else 0 for p, s in zip(self.params, self.shards)]
+            moved = addresses != self.addresses
+            if moved:
+                self.settle("a parameter")
+                self.addresses = addresses
+            return moved
+        addresses = list(map(_address, self.params))  # also `p.data = ...` and a resized storage move one
+        if addresses == self.addresses:
             return False
         self.settle("a parameter")
         if self.gathered:
@@ -179,52 +190,74 @@ class Bound:
         if any(self.addresses):  # a tensor of an earlier call may have been where one lies now
             for function in self.program.functions:
                 self.program.release(function)
-        for i in moved:
-            param = self.params[i]
-            name = self.stage.params[i].name
-            if not param.is_contiguous():
-                raise Unsupported(f"parameter {self.names[i]}", "it is not contiguous; write "
-                                  "p.data = p.data.contiguous()")
-            if param.device != self.device:
-                raise Unsupported(f"parameter {self.names[i]}", f"it has moved to {param.device}")
-            try:
-                self.program.bind_variable(name, self.view(param.detach()))
-            except fp8c.InputError as error:  # such as two parameters that overlap
-                advice = "; clone one of them" if "overlaps" in str(error) else ""
-                raise Unsupported(f"parameter {self.names[i]}", f"{error}{advice}") from error
-            self.addresses[i] = param.data_ptr()
+        for i, param in enumerate(self.params):
+            if addresses[i] != self.addresses[i]:
+                self._bind(i, param)
+                self.addresses[i] = addresses[i]
+        first = {kept.untyped_storage().data_ptr(): i for i, kept in self._bound.items()}.values()
+        self._storages = ([self._bound[i] for i in first], [self.addresses[i] for i in first],
+                          [self.names[i] for i in first])
         return True
+
+    def _bind(self, index: int, param: torch.Tensor) -> None:
+        where = f"parameter {self.names[index]}"
+        if not param.is_contiguous():
+            raise Unsupported(where, "it is not contiguous; write p.data = p.data.contiguous()")
+        if param.device != self.device:
+            raise Unsupported(where, f"it has moved to {param.device}")
+        if not sharded.is_gathered(param):
+            raise Unsupported(where, "its storage was freed")
+        kept = param.detach()  # has the same storage, also when `p.data` is another tensor
+        try:
+            self.program.bind_variable(self.stage.params[index].name, self.view(kept))
+        except fp8c.InputError as error:  # such as two parameters that overlap
+            advice = "; clone one of them" if "overlaps" in str(error) else ""
+            raise Unsupported(where, f"{error}{advice}") from error
+        self._bound[index] = kept
+
+    def resized(self) -> str:
+        """The parameter whose storage has got other memory since it was bound, so that a backward would
+        read freed memory; "": there is none. One tensor of each storage is looked at. After `p.data = ...`
+        the program keeps the old tensor, which the forward has read."""
+        tensors, addresses, names = self._storages
+        now = list(map(_address, tensors))
+        if now == addresses:
+            return ""
+        return "the storage of parameter " + next(n for n, a, b in zip(names, now, addresses) if a != b)
 
     @contextmanager
     def placed(self) -> Iterator[None]:
-        """While a function that reads parameters runs: those that FSDP has gathered are where they lie
-        now. Afterwards they lie nowhere, because FSDP frees their memory. For their codes there is
-        the arena that programs share."""
-        if not self.gathered:
-            yield
-            return
-        if not self._placed:
-            for name, param, view in zip(self.names, self.params, self._param_views.views):
-                if not sharded.is_gathered(param):
-                    raise RuntimeError(f"fp8c: parameter {name} is not gathered now: call the model as "
-                                       "fully_shard made it, not a part of it")
-                view.c.data = param.data_ptr()
-            self.program.move_variables(self._variables, self._param_views)
-        self._placed += 1
-        try:
-            yield
-        finally:
-            self._placed -= 1
+        """While a function runs: the program's device is the current one, the function is enqueued on
+        the stream that PyTorch uses there now, and parameters that FSDP has gathered are where they lie
+        now. Afterwards they lie nowhere, because FSDP frees their memory. For their codes there is the
+        arena that programs share."""
+        with self.place.current():
+            self.follow_stream()
+            if not self.gathered:
+                yield
+                return
             if not self._placed:
-                self.program.move_variables(self._variables, None)
+                for name, param, view in zip(self.names, self.params, self._param_views.views):
+                    if not sharded.is_gathered(param):
+                        raise RuntimeError(f"fp8c: parameter {name} is not gathered now: call the model as "
+                                           "fully_shard made it, not a part of it")
+                    view.c.data = param.data_ptr()
+                self.program.move_variables(self._variables, self._param_views)
+            self._placed += 1
+            try:
+                yield
+            finally:
+                self._placed -= 1
+                if not self._placed:
+                    self.program.move_variables(self._variables, None)
 
     def can_run(self) -> bool:
         """Whether the parameters are there now."""
         return not self.gathered or all(map(sharded.is_gathered, self.params))
 
     def view(self, tensor: torch.Tensor) -> View:
-        return View(tensor.data_ptr(), _NAMES[tensor.dtype], tensor.shape,
-                    (DEVICES[tensor.device.type], tensor.device.index or 0), tensor)
+        kind = CPU_KIND if tensor.device.type == "cpu" else self.place.kind
+        return View(tensor.data_ptr(), _NAMES[tensor.dtype], tensor.shape, kind, tensor)
 
     # ---- handles ----
 
@@ -265,22 +298,24 @@ class Bound:
         return set(self._ports(inputs).reread)
 
     def follow_stream(self) -> None:
-        """Enqueue what follows, scales too, on the stream that PyTorch uses now."""
-        if self.device.type == "cuda":
-            stream = torch.cuda.current_stream(self.device).cuda_stream
-            self.program.set_stream(stream or _STREAM_LEGACY)
+        """Enqueue what follows on the stream that PyTorch uses now. If that is another one than before,
+        it waits for what the program has enqueued there; the host does not."""
+        stream = self.place.stream()
+        if stream != self._stream:
+            self.program.set_stream(stream)
+            self._stream = stream
 
     def forward(self, lease: Lease, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The results; what the backward needs is in the lease's handle."""
         with self.lock, self.placed():
-            self.follow_stream()
             versions = self.scales.refresh()
             ports = self._ports(inputs)
             given = self._given(inputs, lease.seed)
-            _give(ports.forward_in, given)
+            given = self._give_inputs(ports.forward_in, given, ports.forward_names)
             results = self._new("forward", ports.forward_out)
             self.program.forward(lease.saved, ports.forward_in, ports.forward_out,
                                  first=self.scales.first, stats=lease.watch is not None)
+            del given  # until now a copy was needed
             lease.figures = self._figures_of(lease)
             lease.versions, lease.steps = versions, self.scales.steps
             self.waiting.add(lease)
@@ -291,7 +326,6 @@ class Bound:
         """The gradients, by the names of backward's results. The lease is over."""
         with self.lock, self.placed():
             lease.check()
-            self.follow_stream()
             ports = self._ports(inputs)
             given = [_like(port, cotangents[port.name]) for port in ports.results
                      if port.name in self.cotangents]
@@ -299,9 +333,10 @@ class Bound:
             if self.stage.seed:
                 by_name["seed"] = _seed_tensor(lease.seed)
             given += [by_name[name] for name in ports.reread]
-            _give(ports.backward_in, given)
+            given = self._give_inputs(ports.backward_in, given, ports.backward_names)
             gradients = self._new("backward", ports.backward_out)
             self.program.backward(lease.saved, ports.backward_in, ports.backward_out)
+            del given
             if lease.watch is not None:
                 self.figures, self.watched = lease.figures + self._figures_of(lease), lease.watch
                 self.watched_at = scales.tick()
@@ -322,12 +357,12 @@ class Bound:
     def evaluate(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The results of `eval`, with nothing kept."""
         with self.lock, self.placed():
-            self.follow_stream()
             self.scales.refresh()
             ports = self._ports(inputs)
-            _give(ports.forward_in, inputs)
+            given = self._give_inputs(ports.forward_in, inputs, ports.forward_names)
             results = self._new("forward", ports.forward_out)
             self.program.call("eval", ports.forward_in, ports.forward_out)
+            del given
             return results
 
     def forward_alone(self, inputs: Sequence[torch.Tensor], seed: int | None) -> list[torch.Tensor]:
@@ -340,7 +375,7 @@ class Bound:
     def _new(self, side: str, views: Views) -> list[torch.Tensor]:
         """New tensors for the results of "forward" or "backward"; `views` get their addresses."""
         whole = self.gathered and side == "backward"  # FSDP frees gradients once it has reduced them
-        if self.device.type != "cpu" or whole:
+        if self.place.on_gpu or whole:
             made = [torch.empty(v.shape, dtype=_TORCH[v.dtype], device=self.device) for v in views.views]
             _give(views, made)
             return made
@@ -357,24 +392,44 @@ class Bound:
     def _given(self, inputs: Sequence[torch.Tensor], seed: int | None) -> list[torch.Tensor]:
         return [*inputs, _seed_tensor(seed)] if self.stage.seed else list(inputs)
 
+    def _give_inputs(self, views: Views, tensors: Sequence[torch.Tensor],
+                     names: Sequence[str]) -> Sequence[torch.Tensor]:
+        """Put the addresses of a call's inputs into their views. -> The tensors, with copies of those
+        that a GPU can't read where they lie, as a slice of another may: they live until the call is
+        enqueued. A seed lies on the host."""
+        addresses = list(map(_address, tensors))
+        if self.place.on_gpu and any(at % VECTOR for at in addresses):
+            tensors = list(tensors)
+            for i, at in enumerate(addresses):
+                if at % VECTOR and not (self.stage.seed and names[i] == "seed"):
+                    say_once(f"{names[i]} lies at an address that is no multiple of {VECTOR} bytes, as a "
+                             "slice may: it is copied before each call")
+                    tensors[i] = tensors[i].clone()
+                    addresses[i] = tensors[i].data_ptr()
+        for view, at in zip(views.views, addresses, strict=True):
+            view.c.data = at
+        return tensors
+
 
 class _Ports:
     """The views of a program's ports for one set of shapes; a call only changes their addresses."""
 
     def __init__(self, bound: Bound, inputs: Sequence[torch.Tensor]):
         stage, program, device = bound.stage, bound.program, bound.device
-        kind = (DEVICES[device.type], device.index or 0)
 
         def views(ports: Sequence[Any]) -> Views:
-            return Views([View(0, p.type.dtype, p.type.shape, HOST if is_seed(p) else kind) for p in ports])
+            return Views([View(0, p.type.dtype, p.type.shape, CPU_KIND if is_seed(p) else bound.place.kind)
+                          for p in ports])
 
         def is_seed(port: Any) -> bool:
             return stage.seed and port.name == "seed"
 
         forward = "forward" if bound.pair else "eval"
         if stage.bounds:
-            program.fit(forward, [bound.view(t) for t in bound._given(inputs, 0)])
-        self.forward_in = views(program.inputs(forward))
+            seed = torch.zeros((), dtype=torch.int32, device=device) if stage.seed else None
+            program.fit(forward, [bound.view(t) for t in bound._given(inputs, seed)])
+        given = program.inputs(forward)
+        self.forward_in, self.forward_names = views(given), [f"input {p.name!r}" for p in given]
         out = [p for p in program.outputs(forward) if not p.name.startswith("saved.")]
         self.forward_out = views(out)
         types = {p.name: p.type for p in out}
@@ -384,6 +439,9 @@ class _Ports:
             own = [p for p in program.inputs("backward") if not p.name.startswith("saved.")]
             self.backward_in = views(own)
             self.reread = [p.name for p in own[len(bound.cotangents):]]
+            self.backward_names = [f"the gradient of result {p.name!r}" for p in self.results
+                                   if p.name in bound.cotangents]
+            self.backward_names += [f"input {name!r}" for name in self.reread]
             outs = program.outputs("backward")
             self.backward_out = views(outs)
             self.gradients = [p.name for p in outs]
@@ -398,15 +456,15 @@ class _Result:
 
 def _give(views: Views, tensors: Sequence[torch.Tensor]) -> None:
     """Put the addresses of tensors into their views."""
-    for view, tensor in zip(views.views, tensors, strict=True):
-        view.c.data = tensor.data_ptr()
+    for view, at in zip(views.views, map(_address, tensors), strict=True):
+        view.c.data = at
 
 
 def _like(port: _Result, cotangent: torch.Tensor | None) -> torch.Tensor:
     """A cotangent as backward takes it; one that is not there is zeros."""
     if cotangent is None:
         return torch.zeros(port.shape, dtype=port.dtype, device=port.device)
-    return at_vectors(cotangent.to(port.dtype).contiguous())
+    return cotangent.to(port.dtype).contiguous()
 
 
 def _seed_tensor(seed: int | None) -> torch.Tensor:

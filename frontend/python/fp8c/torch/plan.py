@@ -60,17 +60,10 @@ class Port:
         return _TORCH[self.dtype]
 
     def prepare(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor as the port takes it: contiguous, of the port's dtype, and on a GPU at an
-        address that kernels can load vectors from."""
+        """The tensor as the port takes it: contiguous, of the port's dtype."""
         if tensor.dtype != self.torch_dtype:
             tensor = tensor.to(self.torch_dtype)
-        return at_vectors(tensor.contiguous())
-
-
-def at_vectors(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a copy where it lies on a GPU at an address that is no multiple of 16 bytes, as
-    a slice of another may."""
-    return tensor.clone() if tensor.is_cuda and tensor.data_ptr() % 16 else tensor
+        return tensor.contiguous()
 
 
 @dataclass

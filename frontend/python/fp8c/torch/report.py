@@ -51,6 +51,7 @@ class Report:
     reads; its name is the path without ".weight". eager_ops: what PyTorch runs between stages.
     prologue_ops: what it runs first, without gradients. unused_rules: rules that match no linear.
     breaks: reasons why dynamo ended graphs of this model, with the places where they are known.
+    attention: why fp8c's own kernels compute attention in programs for which cuDNN was chosen.
     """
 
     linears: list[LinearReport]
@@ -60,6 +61,7 @@ class Report:
     breaks: list[str]
     fp8_gemms_planned: int
     fp8_gemms_executed: int
+    attention: list[str] = field(default_factory=list)
 
     def __getitem__(self, name: str) -> LinearReport:
         return next(one for one in self.linears if one.name == name)
@@ -76,7 +78,8 @@ class Report:
         lines = [f"linears: {counts}", *("  " + str(one) for one in self.linears)]
         for title, items in (("PyTorch runs between stages", self.eager_ops),
                              ("rules that match no linear", self.unused_rules),
-                             ("graph breaks", self.breaks)):
+                             ("graph breaks", self.breaks),
+                             ("attention by fp8c's own kernels, not by cuDNN", self.attention)):
             if items:
                 lines += [title + ":", *(f"  {item}" for item in items)]
         return "\n".join(lines)
@@ -101,14 +104,16 @@ def report(model: torch.nn.Module) -> Report:
     travel = {name for name, module in model.named_modules()
               if is_linear(module) and gathered.weight_of_gathered(module.weight) is not None}
     linears = [replace(one, fp8_gather=True) if one.name in travel else one for one in linears]
-    programs = [b.program.info() for b in _programs(model, graphs)]
+    bounds = list(_programs(model, graphs))
+    programs = [b.program.info() for b in bounds]
     plans = [c.plan for c in graphs if c.plan is not None]
     ops = [op for p in plans for op in p.eager_ops] + [op for c in graphs for op in c.apart]
     made = Report(linears, list(dict.fromkeys(replace(op, place=names.place(op.place)) for op in ops)),
                   list(dict.fromkeys(op for p in plans for op in p.prologue_ops)),
                   _unused_rules(graphs), _all_breaks(model, graphs),
                   sum(i.fp8_gemms_planned for i in programs),
-                  sum(i.fp8_gemms_executed for i in programs))
+                  sum(i.fp8_gemms_executed for i in programs),
+                  list(dict.fromkeys(b.own_attention for b in bounds if b.own_attention)))
     if made.left_out and any(c.settings.strict for c in graphs):
         first = made.left_out[0]
         raise Unsupported(f"linear {first.name}", f"{first.reason} (strict)", first.place)

@@ -48,6 +48,7 @@ class Bound(Protocol):
     settings: Any
     groups: Sequence[Any]
     device: torch.device
+    place: Any
 
     def now(self) -> Any: ...
     def bind(self) -> Any: ...
@@ -82,7 +83,8 @@ class Scales:
         self.pushed = self.pushes = self.steps = 0
         self.versions = bound.now()
         self.groups = bound.groups if self.elements and self.has_update else []
-        self.amaxes = torch.from_dlpack(program.tensor(AMAX)) if self.groups else None
+        self._amaxes = self._memory_of_amaxes() if self.groups else None
+        self._places: tuple[tuple[int, ...], torch.Tensor] | None = None
         self.weights = {linear.name: linear.weight for linear in bound.stage.linears}
         by_path = {p.path: param for p, param in zip(bound.stage.params, bound.params)}
         self.params = {name: by_path.get(path) for name, path in self.weights.items()}
@@ -115,8 +117,28 @@ class Scales:
         """The amaxes of this step over all ranks. On another rank an operand may have seen values that
         it has not seen here."""
         self.amaxes.copy_(amaxes)
-        if self.amaxes.device.type == "cpu":  # on a GPU the host would wait for the answer
-            self.dirty = self.dirty or bool(amaxes.any())
+        if self.dirty or (self.bound.place.on_gpu and any(s.dirty for s in self.family())):
+            return  # it takes the histories of the one that is pushed, and has nothing to push itself
+        # On a GPU the host waits here for the answer, but only if this rank has run no backward of these
+        # weights in the step.
+        self.dirty = bool(amaxes.any())
+
+    @property
+    def amaxes(self) -> torch.Tensor:
+        """The amaxes since the last push, where they lie: use them between `follow_stream` and the next
+        run of the program."""
+        if self._amaxes is None:
+            self._amaxes = self._memory_of_amaxes()
+        return self._amaxes
+
+    def _memory_of_amaxes(self) -> torch.Tensor:
+        return torch.from_dlpack(self.bound.program.tensor(AMAX))
+
+    def places_in(self, places: tuple[int, ...]) -> torch.Tensor:
+        """Numbers for its amaxes, on their device; they hardly ever change."""
+        if self._places is None or self._places[0] != places:
+            self._places = places, self.bound.place.upload(places, torch.int64)
+        return self._places[1]
 
     @property
     def due(self) -> bool:
@@ -160,8 +182,8 @@ class Scales:
             _join(members)
         now = tick()
         for one in members:
-            one.bound.follow_stream()
-            one.bound.bind()
+            if one is not self:  # `refresh` has bound its parameters
+                one.bound.bind()
             if one.has_update:
                 one._run("update_scales")
                 one.pushes += 1
@@ -188,8 +210,8 @@ class Scales:
         newer = [s for s in newer if set(s.elements) & set(self.names()) and s.same_weights(self)]
         for one in sorted(newer, key=lambda s: s.pushed):
             self.bound.settle("a parameter")
-            one.bound.follow_stream()
             with self.bound.placed():
+                one.bound.follow_stream()
                 self.bound.program.carry_from(one.bound.program)
             self.pushed = one.pushed
         return bool(newer)
@@ -296,19 +318,14 @@ def set_amax_group(model: torch.nn.Module, group: Any) -> None:
 
 def _join(members: Sequence[Scales]) -> None:
     """Give each the largest amax that any of them saw of an operand."""
-    seen: dict[tuple, torch.Tensor] = {}
-    values = []
-    for one in members:
-        if AMAX not in one.bound.program.variables:
-            continue
-        amax = one.read(AMAX)
-        keys = [(id(k[0]), k[1]) for k in map(one.key, one.bound.program.elements(AMAX))]
-        values.append((one, amax, keys))
-        for key, value in zip(keys, amax):
-            seen[key] = torch.maximum(seen[key], value) if key in seen else value
-    for one, amax, keys in values:
-        if keys:
-            one.write(AMAX, torch.stack([seen[key] for key in keys]).reshape(amax.shape))
+    keys = {id(one): [(id(k[0]), k[1]) for k in map(one.key, one.bound.program.elements(AMAX))]
+            for one in members if AMAX in one.bound.program.variables}
+    members = [one for one in members if keys.get(id(one))]
+    if members:
+        with members[0].bound.place.current():
+            largest = amaxes.largest_of(members, keys)
+            for one in members:
+                one.amaxes.copy_(largest[id(one)])
 
 
 def _earlier(weight: gathered.Weight) -> float | None:

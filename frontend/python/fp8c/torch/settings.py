@@ -13,8 +13,7 @@ from .plan import Linear
 
 STAGES = ("auto", "whole", "blocks")
 RECIPES = ("f32", "bf16", "delayed", "current", "rowwise", "block", "mxfp8")
-
-
+ATTENTIONS = ("table", "own", "cudnn")
 HIGH_PRECISION = ("f32", "bf16")  # a run in one of them is so everywhere
 
 
@@ -26,7 +25,8 @@ class Settings:
     is an error. threads: of a program on the CPU; 0: as many as PyTorch has. statistics: n: the first
     call and every n-th after it are watched; 0: none, True: all. timeout: the seconds that a rank waits
     for the compiles of the others. stages: "blocks": a stage a block, where a model repeats blocks;
-    "whole": as few stages as there can be; "auto": blocks under DDP, else whole.
+    "whole": as few stages as there can be; "auto": blocks under DDP, else whole. attention: who computes
+    it on a GPU: "table" (a table of fp8c's decides), "own" (fp8c), "cudnn".
     """
 
     recipe: str = "current"
@@ -37,6 +37,7 @@ class Settings:
     statistics: int = 0
     timeout: int = 600
     stages: str = "auto"
+    attention: str = "table"
 
     @classmethod
     def of(cls, options: Mapping[str, Any] | None) -> "Settings":
@@ -71,8 +72,11 @@ class Settings:
         stages = given.get("stages", cls.stages)
         if stages not in STAGES:
             raise ValueError(f"stages {stages!r} is none of {', '.join(STAGES)}")
+        attention = given.get("attention", cls.attention)
+        if attention not in ATTENTIONS:
+            raise ValueError(f"attention {attention!r} is none of {', '.join(ATTENTIONS)}")
         return cls(recipe, tuple(rules), float(memory), bool(given.get("strict", False)),
-                   int(given.get("threads", 0)), statistics, timeout, stages)
+                   int(given.get("threads", 0)), statistics, timeout, stages, attention)
 
     def cuts(self, ddp: bool) -> bool:
         """Whether graphs are cut into a stage a block. ddp: whether they run under DDP."""
