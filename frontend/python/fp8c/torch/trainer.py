@@ -68,12 +68,7 @@ def _without_pattern(rule: str) -> str:
 def _check_accelerate(model: torch.nn.Module) -> None:
     """Unsupported: this rank trains without the sharding that Accelerate was asked for."""
     asked = os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true", "yes", "on")
-    if not asked or private.world_size() < 2:
-        return
-    if os.environ.get("FSDP_VERSION", "1") != "2":
-        raise Unsupported("Accelerate's FSDP plugin", "it is asked for FSDP1, which fp8c does not support: "
-                          "set fsdp_version: 2")
-    if not any(map(private.is_fsdp2_module, model.modules())):
-        raise Unsupported("Accelerate's FSDP plugin", "it is asked for FSDP2 (ACCELERATE_USE_FSDP), but no "
-                          "parameter of the model is sharded. Accelerate drops FSDP on CPUs, and shards only "
-                          "what accelerator.prepare gets")
+    if asked and private.world_size() > 1 and not any(map(private.is_fsdp2_module, model.modules())):
+        raise Unsupported("Accelerate's FSDP plugin", "FSDP was asked for (ACCELERATE_USE_FSDP), but FSDP2 shards "
+                          "no parameter of the model: set fsdp_version: 2, and give the model to "
+                          "accelerator.prepare. On CPUs Accelerate drops FSDP")
