@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import threading
 import unittest
+from unittest import mock
 
 import torch
 
 import fp8c
+from fp8c.torch import arenas
 from fp8c.torch.arenas import arena_of
 from support import BackendTest, compiled, programs
 
@@ -64,11 +66,15 @@ class Arenas(BackendTest):
             self.assertGreater(sizes[0], 0)
             self.assertGreater(sizes[1], sizes[0])
             self.assertEqual(sizes[2], sizes[1])
-            mine.append(arena)
 
+        with mock.patch.object(arenas, "_arenas", arenas._Arenas()):
+            steps()
+
+    def test_of_a_thread(self) -> None:
         mine: list[fp8c.Arena] = []
-        in_thread(steps)
+        in_thread(lambda: mine.append(arena_of(CPU)))
         self.assertIsNot(mine[0], arena_of(CPU))
+        self.assertIs(arena_of(CPU), arena_of(CPU))
 
     def test_threads(self) -> None:
         """Programs of one arena in two threads wait for each other."""
