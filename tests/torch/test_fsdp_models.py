@@ -145,7 +145,8 @@ class Models(BackendTest):
         compiled, the head and the loss are in one program, whose backward makes the logits again."""
         ways = [("llama", "blocks", "delayed", False), ("llama", "whole", "current", True),
                 ("gpt2", "blocks", "block", True), ("gpt2", "whole", "delayed", False)]
-        found = jobs(2, *((training, *way) for way in ways), (training, "llama", "blocks", "delayed", False, False),
+        found = jobs(2, *((training, *way) for way in ways),
+                     (training, "llama", "blocks", "delayed", False, False),
                      (training, "gpt2", "blocks", "block", False, False))
         wanted = {"llama": found[-2][0]["executed"], "gpt2": found[-1][0]["executed"]}
         for (name, *way), ranks in zip(ways, found):
@@ -158,7 +159,7 @@ class Models(BackendTest):
     def test_memory(self) -> None:
         """Between calls no program of 12 layers holds a parameter, its codes or its gradient: FSDP2's
         storages are empty, what a program holds is less than the codes of one weight, and gradients
-        are PyTorch's memory. (The resident set says little: twelve compiled programs and dynamo are in it.)"""
+        are PyTorch's memory. (The resident set says little: compiled programs and dynamo are in it.)"""
         recipes = ("delayed", "bf16")
         for recipe, ranks in zip(recipes, jobs(4, *((memory, recipe) for recipe in recipes))):
             for one in ranks:
