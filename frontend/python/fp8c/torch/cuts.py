@@ -5,14 +5,11 @@ it, a model of one stage would send everything after the last product. Cut into 
 block's gradients travel while those before it are computed.
 
 A cut changes no bit, so it is made only where that holds. What crosses has a gradient and is read by one
-stage, for autograd would add the gradients of several in another order. And it crosses in f32, which
-recipes that round activations take apart in two ways, because FP8 quantizes an operand, be it a value or
-a gradient, from what it was before it was rounded to bf16:
-
-    ROUNDED     the value is rounded before it crosses, its gradient after: where no product reads the
-                value itself, as where a norm and a sum read the residual stream
-    UNROUNDED   the value is rounded after it has crossed, its gradient before: where no product made the
-                value itself, as behind a norm
+stage, for autograd would add the gradients of several in another order. It crosses in f32. Under
+recipes that round activations FP8 quantizes an operand, be it a value or a gradient, from what it was
+before it was rounded to bf16. So the value is rounded before it crosses and its gradient after, and no
+product may read the value itself. A residual stream that norms and sums read is so. One behind a norm,
+as BERT's, is not, and such blocks stay one stage under these recipes.
 
 Blocks between which something else goes stay one stage: a bias of positions that all layers read, a
 tensor that no gradient reaches. Parameters may be read by several stages if the option `stages` asks for
@@ -33,7 +30,7 @@ from .call import Facts
 from .places import place_of
 
 _MEMBER = re.compile(r"(.*?)\d+$")  # a path that ends in a number
-PLAIN, ROUNDED, UNROUNDED = "plain", "rounded", "unrounded"
+PLAIN, ROUNDED = "plain", "rounded"
 _MOVES = frozenset(
     "view reshape unsqueeze squeeze expand transpose permute slice select t T contiguous clone split "
     "split_with_sizes chunk getitem cat stack flatten unflatten narrow _unsafe_view _to_copy to "
@@ -51,7 +48,7 @@ class Cuts:
     """Where a graph is cut.
 
     segments: of each node of a step: stages of one come before those of the next. ways: how a value
-    crosses: ROUNDED or UNROUNDED, or PLAIN if the recipe rounds nothing. kept: why neighbouring blocks
+    crosses: ROUNDED, or PLAIN if the recipe rounds nothing. kept: why neighbouring blocks
     are in one segment.
     """
 
@@ -100,7 +97,7 @@ def cut(nodes: Sequence[torch.fx.Node], placed: set[torch.fx.Node], facts: Facts
         if not readers:
             continue
         if node in found:
-            way = _way(node, readers, facts, node in returned, rounds)
+            way = _way(node, facts, node in returned, rounds)
             if way is None:
                 join(found[node], max(where), f"{_named(node)} can't cross without a change of its bits")
             else:
@@ -147,8 +144,7 @@ def _is_around(path: str, blocks: Iterable[str]) -> bool:
     return not path or any(block.startswith(path + ".") for block in blocks)
 
 
-def _way(node: torch.fx.Node, readers: Sequence[torch.fx.Node], facts: Facts, returned: bool,
-         rounds: bool) -> str | None:
+def _way(node: torch.fx.Node, facts: Facts, returned: bool, rounds: bool) -> str | None:
     """How a value crosses to its readers without a change of its bits. None: it can't."""
     fake = private.fake_value(node)
     if node not in facts.differentiable or not isinstance(fake, torch.Tensor) or not fake.is_floating_point():
@@ -158,10 +154,7 @@ def _way(node: torch.fx.Node, readers: Sequence[torch.fx.Node], facts: Facts, re
     shape = fake.shape  # scalars and statistics of rows are not rounded, nor is what is kept wide
     if not shape or not isinstance(shape[-1], int) or shape[-1] == 1 or returned or _is_wide(node):
         return None
-    own = [user for user in node.users if user not in readers]
-    if not any(_read_by_product(node, user) for user in readers):
-        return None if any(_read_by_product(node, user) for user in own) else ROUNDED
-    return None if own or _made_by_product(node) else UNROUNDED
+    return None if any(_read_by_product(node, user) for user in node.users) else ROUNDED
 
 
 def _name(node: torch.fx.Node) -> str:
@@ -186,14 +179,6 @@ def _read_by_product(node: torch.fx.Node, user: torch.fx.Node) -> bool:
     if _name(user) in _MOVES:
         return any(_read_by_product(user, one) for one in user.users)
     return _name(user) in _PRODUCTS
-
-
-def _made_by_product(node: torch.fx.Node) -> bool:
-    """Whether a value's gradient reaches a product as it is: through views and sums."""
-    if _name(node) in _PRODUCTS:
-        return True
-    passes = _name(node) in _MOVES or _name(node) in ("add", "sub", "add_", "sub_", "rsub")
-    return passes and any(_made_by_product(source) for source in node.all_input_nodes)
 
 
 def _readers_of_params(found: Mapping[torch.fx.Node, int], facts: Facts

@@ -11,7 +11,7 @@ import torch.fx
 from . import private
 from .call import TEXT_DTYPES, Facts, Linear, inner_dtype, shape_of
 from .capture import Input
-from .cuts import ROUNDED, UNROUNDED
+from .cuts import ROUNDED
 from .places import Refused, Unsupported, place_of
 from .plan import Param, Port, Stage, port_text
 from .rules import apply
@@ -181,8 +181,6 @@ class StageWriter:
         port = Port(name, node.name, dtype, value.shape, node in self.reached, way is not None, rounded)
         self.ports[node] = port
         outer = Value("%" + name, value.shape, dtype)
-        if way == UNROUNDED:
-            outer = self.builder.cast(outer, "bf16")
         return self.builder.cast(outer, "f32") if value.dtype == "f32" else outer
 
     def _text(
