@@ -104,8 +104,9 @@ class Agreement:
             there = private.wait_for(store, wanted, self._seconds)
             verdict = self._decide(store, {}) if me == first or not there else store.get(VERDICT)
         except RuntimeError as error:  # DistError, which older versions lack
-            raise RanksDiffer(self._text("the store of torch.distributed, which rank 0 or the launcher "
-                                         f"keeps, does not answer: {private.first_line(error)}"), [0]) from error
+            reason = ("the store of torch.distributed, which rank 0 or the launcher keeps, does not answer: "
+                      + private.first_line(error))
+            raise RanksDiffer(self._text(reason), [0]) from error
         found = json.loads(verdict)
         if found:
             raise RanksDiffer(self._text(found["reason"]), found["ranks"])

@@ -15,8 +15,8 @@ from . import private, sharded
 from .places import Place, Unsupported, place_of
 
 _SPLIT = "split over ranks: of such parameters those of FSDP2 (fully_shard) are supported; use that, or DDP"
-_TENSOR_PARALLEL = ("which tensor parallelism (parallelize_module, distribute_tensor) splits over ranks: leave it "
-                    "out, and shard by FSDP2 (fully_shard) alone")
+_TENSOR_PARALLEL = ("which tensor parallelism (parallelize_module, distribute_tensor) splits over ranks: leave "
+                    "it out, and shard by FSDP2 (fully_shard) alone")
 _DTENSOR = "a DTensor"
 _ZERO = ("ds_id", "ds_status", "ds_tensor", "ds_numel")  # what DeepSpeed adds to a parameter
 _DTYPES = (torch.float32, torch.bfloat16)

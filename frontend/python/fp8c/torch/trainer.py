@@ -69,6 +69,6 @@ def _check_accelerate(model: torch.nn.Module) -> None:
     """Unsupported: this rank trains without the sharding that Accelerate was asked for."""
     asked = os.environ.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true", "yes", "on")
     if asked and private.world_size() > 1 and not any(map(private.is_fsdp2_module, model.modules())):
-        raise Unsupported("Accelerate's FSDP plugin", "FSDP was asked for (ACCELERATE_USE_FSDP), but FSDP2 shards "
-                          "no parameter of the model: set fsdp_version: 2, and give the model to "
+        raise Unsupported("Accelerate's FSDP plugin", "FSDP was asked for (ACCELERATE_USE_FSDP), but FSDP2 "
+                          "shards no parameter of the model: set fsdp_version: 2, and give the model to "
                           "accelerator.prepare. On CPUs Accelerate drops FSDP")
