@@ -414,8 +414,9 @@ typedef struct fp8c_compile_options {
     const char *reduce_order; /* who adds: "ranks" (default: fp8c, in their order) or "library" */
     int32_t witness;          /* 1: for fp8c_program_run_witnessed. Not for "reference", a file */
     const char *frozen; /* with `pair`, pattern: parameters that are not trained. NULL: none */
-    struct fp8c_arena *arena; /* of the module's context: "arenas" below. Not with `comm`, for a file,
-                                 a calibration or a tuner. NULL: the program has its own memory */
+    struct fp8c_arena
+        *arena; /* of the module's context: "arenas" below. Not with `comm`, for a file,
+                   a calibration or a tuner. NULL: the program has its own memory */
 } fp8c_compile_options;
 
 /* options may be NULL. */
@@ -885,10 +886,10 @@ FP8C_API const char *fp8c_program_element(const fp8c_program *program, int varia
 
 /* Copy to program `to` what program `from` has observed of its operands under `delayed`, found by
  * name and alias, then run `prepare` of `to`. Shapes, recipes, contexts and targets may differ
- * ("Carrying histories" in frontend/embedding.md). Both have values (of `from`, parameters that have
- * moved away need none) and belong to the calling
- * thread. A failure's message is in the context of `to`. FP8C_ERR_INPUT, and nothing has changed:
- * no history was carried, a forward of `to` waits, or an observed amax is not finite. */
+ * ("Carrying histories" in frontend/embedding.md). Both have values (of `from`, parameters that
+ * have moved away need none) and belong to the calling thread. A failure's message is in the
+ * context of `to`. FP8C_ERR_INPUT, and nothing has changed: no history was carried, a forward of
+ * `to` waits, or an observed amax is not finite. */
 typedef struct fp8c_carried {
     size_t struct_size; /* sizeof(fp8c_carried), set by the caller */
     int64_t carried;    /* operands of `to` that took the history of an operand of `from` */
