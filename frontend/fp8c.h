@@ -135,14 +135,7 @@ typedef enum fp8c_status {
 } fp8c_status;
 
 typedef enum fp8c_dtype {
-    FP8C_F32,
-    FP8C_BF16,
-    FP8C_F16,
-    FP8C_I32,
-    FP8C_BOOL,
-    FP8C_F8E4M3,
-    FP8C_F8E5M2,
-    FP8C_F8E8M0,
+    FP8C_F32, FP8C_BF16, FP8C_F16, FP8C_I32, FP8C_BOOL, FP8C_F8E4M3, FP8C_F8E5M2, FP8C_F8E8M0,
     FP8C_I64
 } fp8c_dtype;
 
@@ -207,19 +200,19 @@ typedef struct fp8c_context_options {
      * else XDG_CACHE_HOME/fp8c, else HOME/.cache/fp8c; "" turns the cache off. */
     const char *cache_dir;
     int64_t cache_bytes; /* the most it may hold; entries used longest ago go first. 0: 1 GiB */
-    const char *tuning;  /* FP8C_TUNING: the file of the tuning database. NULL takes the variable,
-                            else `tuning.db` in the cache's folder; "": none */
-    fp8c_log_fn log;     /* NULL: no log. Any thread that works for a call may call it */
+    const char *tuning; /* FP8C_TUNING: the file of the tuning database. NULL takes the variable,
+                           else `tuning.db` in the cache's folder; "": none */
+    fp8c_log_fn log;    /* NULL: no log. Any thread that works for a call may call it */
     void *log_user;
     int32_t verbose; /* FP8C_VERBOSE: the highest fp8c_log_level that is logged, 0 to 2. 0 takes the
                         variable; < 0: only warnings */
     const char *dump; /* FP8C_DUMP: a folder for texts of what each compile makes. NULL takes the
                          variable; "": none */
-    fp8c_progress_fn progress; /* may be NULL */
+    fp8c_progress_fn progress;    /* may be NULL */
     void *progress_user;
     fp8c_parallel_fn parallel; /* may be NULL. Runs programs, and the caller compiles kernels */
     void *parallel_user;
-    int32_t parallel_threads; /* how many there are, 1 to 256 */
+    int32_t parallel_threads;     /* how many there are, 1 to 256 */
     int32_t threads; /* for programs whose option is 0; 0: the CPUs this process may run on */
 } fp8c_context_options;
 
@@ -276,30 +269,22 @@ FP8C_API int64_t fp8c_module_dim(const fp8c_module *module, const char *name);
 typedef uint32_t fp8c_value; /* a value of the function being built; 0: the call failed */
 
 typedef enum fp8c_init {
-    FP8C_INIT_ZEROS,
-    FP8C_INIT_ONES,
-    FP8C_INIT_CONST,
-    FP8C_INIT_NORMAL,
-    FP8C_INIT_UNIFORM
+    FP8C_INIT_ZEROS, FP8C_INIT_ONES, FP8C_INIT_CONST, FP8C_INIT_NORMAL, FP8C_INIT_UNIFORM
 } fp8c_init;
 
 typedef enum fp8c_attr_kind {
-    FP8C_ATTR_INT,
-    FP8C_ATTR_FLOAT,
-    FP8C_ATTR_BOOL,
-    FP8C_ATTR_DTYPE,
-    FP8C_ATTR_STRING,
+    FP8C_ATTR_INT, FP8C_ATTR_FLOAT, FP8C_ATTR_BOOL, FP8C_ATTR_DTYPE, FP8C_ATTR_STRING,
     FP8C_ATTR_INTS
 } fp8c_attr_kind;
 
 typedef struct fp8c_attr {
     const char *name;
     fp8c_attr_kind kind;
-    int64_t i;     /* INT, BOOL, DTYPE */
-    double f;      /* FLOAT */
-    const char *s; /* STRING */
+    int64_t i;         /* INT, BOOL, DTYPE */
+    double f;          /* FLOAT */
+    const char *s;     /* STRING */
     const int64_t *ints;
-    int32_t n_ints; /* INTS */
+    int32_t n_ints;    /* INTS */
 } fp8c_attr;
 
 /* The functions below copy what they are given. */
@@ -341,18 +326,18 @@ typedef struct fp8c_stored_as {
  * any run of characters, ? for one, and commas separate several. One that matches nothing is
  * FP8C_ERR_INPUT. */
 typedef struct fp8c_compile_options {
-    size_t struct_size; /* sizeof(fp8c_compile_options) */
+    size_t struct_size;      /* sizeof(fp8c_compile_options) */
     const char *target; /* "cpu" (default), "reference", "cuda" (the GPU of this machine), an
                            architecture as "sm_90a", or "cpu:x86-64-v3", "cpu:x86-64-v4": code for
                            any CPU of that level */
     const char *recipe; /* "bf16" (default), or any recipe of the text, as "block {pow2 = true}" */
-    int32_t threads;    /* 0: the CPUs this process may run on */
-    int32_t no_fuse;    /* one kernel per node: slower, the same bits; for tests */
-    int32_t inference;  /* only `eval`: any results, no backward */
-    int32_t pair;       /* `forward` and `backward` for a caller that owns the loop and the
-                           optimizer: "a layer in the caller's loop" below */
-    int32_t profile;    /* measure the time of every step */
-    double lr;          /* > 0: replaces the optimizer's learning rate */
+    int32_t threads;         /* 0: the CPUs this process may run on */
+    int32_t no_fuse;         /* one kernel per node: slower, the same bits; for tests */
+    int32_t inference;       /* only `eval`: any results, no backward */
+    int32_t pair;            /* `forward` and `backward` for a caller that owns the loop and the
+                                optimizer: "a layer in the caller's loop" below */
+    int32_t profile;         /* measure the time of every step */
+    double lr;               /* > 0: replaces the optimizer's learning rate */
     int64_t optimizer_steps; /* > 0: the length of the schedule, instead of the module's */
     const char *keep;        /* pattern: FP8 operands that micro_step also gives out; for tests */
     const char *print_after; /* a pass's name: print the module after it through `write` */
@@ -385,16 +370,16 @@ typedef struct fp8c_compile_options {
     double memory_share;    /* in (0, 1): the share to keep of the activations' bytes */
     const char *checkpoint; /* pattern: of the activations, keep only these for the backward */
     const char *recompute;  /* pattern: recompute the matching values in the backward */
-    int32_t plan_only;      /* stop before code is made: decisions, steps, memory and estimates, but
-                               nothing to run. Needs no LLVM, NVRTC or GPU; for a CPU oneDNN */
-    const char *values;     /* fp8c_compile_file of a module with bounds: the values to put into the
-                               file, "B=1,2,4,8". A dim that is not named, or NULL: every value */
+    int32_t plan_only; /* stop before code is made: decisions, steps, memory and estimates, but
+                          nothing to run. Needs no LLVM, NVRTC or GPU; for a CPU oneDNN */
+    const char *values; /* fp8c_compile_file of a module with bounds: the values to put into the
+                           file, "B=1,2,4,8". A dim that is not named, or NULL: every value */
     int32_t observe; /* with `inference`: calibrates `delayed`, for fp8c_load_options.scales */
     /* With `pair`: */
     const char *cotangents;   /* pattern: results of forward that have one. NULL: every float */
     const char *gradients_of; /* pattern: inputs whose gradients backward gives. NULL: none */
-    int32_t add_gradients;    /* backward adds gradients of parameters to variables grad.NAME */
-    int32_t train_step;       /* also `micro_step` and `update`, as without `pair` */
+    int32_t add_gradients; /* backward adds gradients of parameters to variables grad.NAME */
+    int32_t train_step;    /* also `micro_step` and `update`, as without `pair` */
     const char *external; /* pattern: variables and ports that get no memory from fp8c: "memory of
                              the caller" below. Not for a file, a calibration or a tuner */
     /* Watch what the linears' GEMMs read and write: "statistics" of fp8c_diagnose.h. Patterns of
@@ -412,11 +397,10 @@ typedef struct fp8c_compile_options {
     const char *reduce_dtype; /* how gradients travel: "f32" (default) or "bf16" */
     const char *reduce_at;    /* when they are summed: "micro_step" (default) or "update" */
     const char *reduce_order; /* who adds: "ranks" (default: fp8c, in their order) or "library" */
-    int32_t witness;          /* 1: for fp8c_program_run_witnessed. Not for "reference", a file */
+    int32_t witness;    /* 1: for fp8c_program_run_witnessed. Not for "reference", a file */
     const char *frozen; /* with `pair`, pattern: parameters that are not trained. NULL: none */
-    struct fp8c_arena
-        *arena; /* of the module's context: "arenas" below. Not with `comm`, for a file,
-                   a calibration or a tuner. NULL: the program has its own memory */
+    struct fp8c_arena *arena; /* of the module's context: "arenas" below. Not with `comm`, for a file,
+                                 a calibration or a tuner. NULL: the program has its own memory */
 } fp8c_compile_options;
 
 /* options may be NULL. */
@@ -434,11 +418,11 @@ FP8C_API fp8c_status fp8c_compile_file(const fp8c_module *module,
                                        const char *path);
 
 typedef struct fp8c_open_options {
-    size_t struct_size; /* sizeof(fp8c_open_options) */
+    size_t struct_size;      /* sizeof(fp8c_open_options) */
     const char *target; /* one of the file's, or "cpu", "cuda"; NULL: the GPU of this machine if the
                            file has code for it, else the CPU */
     int32_t threads, profile, device; /* these and all below: as in fp8c_compile_options */
-    int32_t no_device;                /* only look: code of any target, and nothing to run */
+    int32_t no_device;       /* only look: code of any target, and nothing to run */
     void *stream;
     void *(*device_alloc)(void *user, size_t size);
     void (*device_free)(void *user, void *ptr, size_t size);
@@ -535,7 +519,7 @@ typedef struct fp8c_tensor_view {
     } dtype; /* f32 2,32; f16 2,16; bf16 4,16; i32 0,32; i64 0,64; bool 6,8 (or 1,8; bytes 0 and 1);
              f8e4m3 10,8; f8e5m2 12,8; f8e8m0 14,8; lanes 1 */
     int64_t *shape;
-    int64_t *strides; /* in elements; NULL: contiguous */
+    int64_t *strides;      /* in elements; NULL: contiguous */
     uint64_t byte_offset;
 } fp8c_tensor_view;
 
@@ -771,7 +755,8 @@ typedef enum fp8c_forward {
  * replace a state while another waits; there is no function that watches. */
 FP8C_API fp8c_status fp8c_program_forward(fp8c_program *program, int32_t which, fp8c_saved *saved,
                                           const fp8c_tensor_view *const *inputs, size_t n_inputs,
-                                          const fp8c_tensor_view *const *outputs, size_t n_outputs);
+                                          const fp8c_tensor_view *const *outputs,
+                                          size_t n_outputs);
 /* fp8c_program_call of the backward that belongs to the handle's forward. `inputs` are the
  * cotangents, then the inputs of forward that backward reads, with the values that they had. The
  * handle is free then; a call that fails leaves it as it was. FP8C_ERR_INPUT also: it is another

@@ -15,9 +15,9 @@ extern "C" {
 typedef struct fp8c_info {
     size_t struct_size; /* sizeof(fp8c_info), set by the caller */
     double compile_seconds;
-    int64_t planned_bytes, peak_bytes;      /* known before the run; the most ever allocated */
+    int64_t planned_bytes, peak_bytes;     /* known before the run; the most ever allocated */
     int64_t arena_bytes, arena_lower_bound; /* of the function that needs the most */
-    int64_t linears, fp8_gemms_planned;     /* FP8 GEMMs per micro_step */
+    int64_t linears, fp8_gemms_planned;    /* FP8 GEMMs per micro_step */
     int64_t gemms_executed, fp8_gemms_executed, kernels_executed; /* since creation */
     int64_t distinct_kernels, code_bytes;
     int64_t kernels_cached; /* of the distinct ones: found in the cache rather than compiled */
@@ -34,7 +34,7 @@ FP8C_API const char *fp8c_program_target(const fp8c_program *program);
 
 /* The GPU a program runs on. */
 typedef struct fp8c_device {
-    size_t struct_size; /* sizeof(fp8c_device), set by the caller */
+    size_t struct_size;         /* sizeof(fp8c_device), set by the caller */
     char name[128];
     int32_t compute_capability; /* times 10: 90 */
     int32_t driver;             /* the newest CUDA version that the driver takes: 13000 */
@@ -46,7 +46,7 @@ FP8C_API fp8c_status fp8c_program_device(fp8c_program *program, fp8c_device *out
 
 /* One line per GEMM of a linear. */
 typedef struct fp8c_decision {
-    const char *linear, *role; /* role: fprop, dgrad, wgrad */
+    const char *linear, *role;   /* role: fprop, dgrad, wgrad */
     const char *format_a, *format_b, *scaling, *reason;
     int64_t m, n, k, count;
     int32_t fp8;
@@ -77,25 +77,24 @@ typedef struct fp8c_step {
     const char *name, *kind; /* kind: kernel, gemm, copy, attention (by a library), collective, wait
                                 (for a collective of that name) */
     int32_t phases;
-    uint64_t hash;                     /* of a kernel: equal ones share code */
+    uint64_t hash;           /* of a kernel: equal ones share code */
     int64_t bytes_read, bytes_written; /* of distinct inputs and outputs */
-    double seconds;                    /* with `profile`: of all runs together */
+    double seconds;          /* with `profile`: of all runs together */
     const char *algorithm; /* how the library computes this GEMM, in its own words, or the algorithm
                               that a file fixed. NULL: another step, or neither is known */
     fp8c_collective collective;
-    const char
-        *work;    /* what kind of work it is: as `kind`, but a kernel is rows, attention or copy */
-    double flops; /* operations of the products of a GEMM and of attention */
+    const char *work; /* what kind of work it is: as `kind`, but a kernel is rows, attention or copy */
+    double flops;     /* operations of the products of a GEMM and of attention */
     double estimated; /* seconds of a run, as the compiler estimates them; 0: not known */
-    double gap; /* with `profile`, on a GPU, of all runs together: the part of `seconds` in which
-                   the GPU waited, as the host had not enqueued the step yet */
+    double gap; /* with `profile`, on a GPU, of all runs together: the part of `seconds` in which the
+                   GPU waited, as the host had not enqueued the step yet */
 } fp8c_step;
 /* Ends a loop. */
 FP8C_API fp8c_status fp8c_program_step(const fp8c_program *program, int function, int index,
                                        fp8c_step *out);
 
-/* With `listings`: one image (a cubin) of a CUDA target, and what it was made from. Its text
- * compiles as it is. On a CPU one image has the text of all kernels, and nothing else. */
+/* With `listings`: one image (a cubin) of a CUDA target, and what it was made from. Its text compiles
+ * as it is. On a CPU one image has the text of all kernels, and nothing else. */
 typedef struct fp8c_image {
     const char *llvm;             /* a CPU's: LLVM IR as fp8c writes it, before LLVM's passes */
     const char *cuda, *ptx, *log; /* log: the compiler's messages, registers and spills by kernel */
@@ -114,7 +113,7 @@ typedef struct fp8c_kernel {
     int32_t threads, multi;    /* threads of a block; multi: one launch runs it on many tensors */
     int64_t registers, stack, spill_stores, spill_loads; /* of a thread; the last three in bytes */
     int64_t shared, shared_dynamic;                      /* bytes of a block */
-    double seconds; /* its share of the time to compile its image */
+    double seconds;            /* its share of the time to compile its image */
 } fp8c_kernel;
 /* Ends a loop. */
 FP8C_API fp8c_status fp8c_program_kernel(const fp8c_program *program, int index, fp8c_kernel *out);
@@ -184,11 +183,11 @@ typedef struct fp8c_remat {
     int64_t arena_after;  /* planned */
     int64_t activations_before, activations_after; /* of these, activations and FP8 copies at the
                                                       peak */
-    int64_t recomputed;    /* values that are recomputed, each counted as often as that */
-    int64_t fp8_gemms;     /* FP8 GEMMs among them */
-    double seconds;        /* without them */
-    double extra_seconds;  /* what recomputing adds */
-    int32_t rounds;        /* plans that were laid out to find the best */
+    int64_t recomputed;   /* values that are recomputed, each counted as often as that */
+    int64_t fp8_gemms;    /* FP8 GEMMs among them */
+    double seconds;       /* without them */
+    double extra_seconds; /* what recomputing adds */
+    int32_t rounds;       /* plans that were laid out to find the best */
     int64_t planned_bytes; /* as in fp8c_info, with that budget */
 } fp8c_remat;
 /* What memory_bytes or memory_share, as in fp8c_compile_options and the other 0, would change. Both
@@ -209,18 +208,18 @@ FP8C_API fp8c_status fp8c_program_remat(const fp8c_program *program, int64_t mem
  * value. Those of codes also take d, the value quantized and dequantized: they are NaN if it is not
  * quantized. */
 typedef struct fp8c_statistic {
-    size_t struct_size;        /* sizeof(fp8c_statistic), set by the caller */
-    const char *name, *linear; /* the program's, as all texts here */
-    const char *operand;       /* "x", "w", "dy", "y", "dx" or "dw" */
-    const char *recipe;        /* what the figures of codes are of; NULL: not quantized */
-    const char *format;        /* of the codes: "f8e4m3", "f8e5m2"; NULL: not quantized */
-    char granularity[48];      /* what a scale covers: "tensor", "row", "block(1,128)"; "":
-                                  not quantized */
-    int32_t what_if;           /* quantized by stats_recipe, for its figures alone */
+    size_t struct_size;           /* sizeof(fp8c_statistic), set by the caller */
+    const char *name, *linear;    /* the program's, as all texts here */
+    const char *operand;          /* "x", "w", "dy", "y", "dx" or "dw" */
+    const char *recipe;           /* what the figures of codes are of; NULL: not quantized */
+    const char *format;           /* of the codes: "f8e4m3", "f8e5m2"; NULL: not quantized */
+    char granularity[48];         /* what a scale covers: "tensor", "row", "block(1,128)"; "":
+                                     not quantized */
+    int32_t what_if;              /* quantized by stats_recipe, for its figures alone */
     int64_t elements;
-    const char *gemms;          /* the GEMMs of the linear that read it, or made it: "fprop",
-                                   "fprop, wgrad" */
-    const char *const *aliases; /* its names in other linears that read it, then NULL */
+    const char *gemms;            /* the GEMMs of the linear that read it, or made it: "fprop",
+                                     "fprop, wgrad" */
+    const char *const *aliases;   /* its names in other linears that read it, then NULL */
     /* figures.def begins */
     /* the smallest |x| that is not 0; NaN if all are 0 */
     double amin;
@@ -272,7 +271,7 @@ typedef struct fp8c_found {
     int64_t nonfinite;  /* how many are not; 0: all gradients are finite, but the square of this
                            element is not, nor is their norm */
     int64_t elements;
-    int64_t others; /* further tensors of this role of which the same is true */
+    int64_t others;     /* further tensors of this role of which the same is true */
 } fp8c_found;
 /* Look for it: in the buffers of the inputs of `function`, which a caller has run last, then in
  * parameters, states and gradients (grad.NAME), each in the order of the ports or variables. Inputs
@@ -284,8 +283,8 @@ typedef struct fp8c_found {
  * If none is found then, the step gave another result than before: the machine may compute wrong.
  * All ranks call it together with again = 1. Both read all variables, and wait for the runs before.
  * FP8C_OK also if there is none: out->tensor is NULL. */
-FP8C_API fp8c_status fp8c_program_find_nonfinite(fp8c_program *program, int function, int32_t again,
-                                                 fp8c_found *out);
+FP8C_API fp8c_status fp8c_program_find_nonfinite(fp8c_program *program, int function,
+                                                 int32_t again, fp8c_found *out);
 
 typedef enum fp8c_alarm_kind {
     FP8C_ALARM_LOSS_NONFINITE,
@@ -327,7 +326,7 @@ typedef struct fp8c_guard_facts {
 FP8C_API fp8c_status fp8c_guard_step(fp8c_guard *guard, const fp8c_guard_facts *facts);
 
 typedef struct fp8c_alarm {
-    size_t struct_size; /* sizeof(fp8c_alarm), set by the caller */
+    size_t struct_size;  /* sizeof(fp8c_alarm), set by the caller */
     fp8c_alarm_kind kind;
     int64_t step, since; /* since: the first step whose update may have done it. What was saved
                             before this step is from before */
@@ -371,7 +370,7 @@ typedef enum fp8c_verdict {
 /* A value that a step has just written. All pointers are good until the callback returns. */
 typedef struct fp8c_witnessed {
     size_t struct_size;
-    int32_t function, step;  /* fp8c_program_step */
+    int32_t function, step; /* fp8c_program_step */
     const char *kind, *name; /* of the step */
     const char *value; /* its name: that of a port or a tensor of the text; or a GEMM's linear and
                           role; or an op and its operand, as "gelu of h.0.mlp.c_fc.fprop" */
@@ -379,8 +378,8 @@ typedef struct fp8c_witnessed {
     const void *data; /* the elements, in host memory and contiguous */
     uint64_t hash;    /* of these bytes: equal in every run that gives these bits */
     fp8c_verdict verdict;
-    int64_t wrong, at;               /* how many elements are wrong, and the index of the first */
-    double got, want, allowed;       /* of that element: |got - want| may be up to `allowed` */
+    int64_t wrong, at; /* how many elements are wrong, and the index of the first */
+    double got, want, allowed; /* of that element: |got - want| may be up to `allowed` */
     int64_t nonfinite, nonfinite_at; /* elements that are NaN or Inf, and the index of the first */
     const char *nonfinite_input; /* with `judge`: a value with NaN or Inf that the step has read,
                                     and from which those of this value come; NULL: none */
@@ -420,8 +419,8 @@ typedef struct fp8c_op_info {
     int32_t min_operands, max_operands, results, attributes;
     const char *gradient; /* "yes"; "zero": it is zero everywhere; "none": differentiating fails */
     const char *text;     /* what it computes */
-    char types[320];      /* of operands and results: "f32[.., K], f32[K, N], f32[N] -> f32[.., N]".
-                             frontend/text/OPS.md of the sources says how to read it */
+    char types[320]; /* of operands and results: "f32[.., K], f32[K, N], f32[N] -> f32[.., N]".
+                        frontend/text/OPS.md of the sources says how to read it */
 } fp8c_op_info;
 typedef struct fp8c_op_attr {
     size_t struct_size; /* sizeof(fp8c_op_attr), set by the caller */
@@ -442,29 +441,29 @@ FP8C_API fp8c_status fp8c_recipe_canonical(fp8c_context *ctx, const char *recipe
 
 /* The kernel cache, and the tuning database. */
 typedef struct fp8c_cache_info { /* the strings are the context's */
-    size_t struct_size;          /* sizeof(fp8c_cache_info), set by the caller */
-    const char *folder;          /* NULL: no cache is used */
-    const char *why_not;         /* why no cache is used; NULL: one is used, or it was turned off */
+    size_t struct_size;     /* sizeof(fp8c_cache_info), set by the caller */
+    const char *folder;     /* NULL: no cache is used */
+    const char *why_not;    /* why no cache is used; NULL: one is used, or it was turned off */
     int32_t read_only;
     int64_t hits, misses, stored; /* of this context, so far */
-    int64_t bytes, entries;       /* in the folder, now */
-    const char *tuning;           /* the database that compiles read if it exists; NULL: none */
+    int64_t bytes, entries; /* in the folder, now */
+    const char *tuning;     /* the database that compiles read if it exists; NULL: none */
 } fp8c_cache_info;
 /* Opens the cache if nothing was compiled yet. FP8C_ERR_MEMORY. */
 FP8C_API fp8c_status fp8c_context_cache(fp8c_context *ctx, fp8c_cache_info *out);
 
 /* What a file holds, and its target `index`, on any machine. */
 typedef struct fp8c_file_info {
-    size_t struct_size;  /* sizeof(fp8c_file_info), set by the caller */
-    const char *version; /* of fp8c; a file of another version is refused */
+    size_t struct_size;          /* sizeof(fp8c_file_info), set by the caller */
+    const char *version;         /* of fp8c; a file of another version is refused */
     int32_t format, plan_format;
     int64_t bytes;
-    char checksum[33]; /* of its contents, as hexadecimal digits */
-    int32_t targets;   /* how many; at least 1 */
-    char target[32];   /* of this target, and so the rest: its name */
+    char checksum[33];           /* of its contents, as hexadecimal digits */
+    int32_t targets;             /* how many; at least 1 */
+    char target[32];             /* of this target, and so the rest: its name */
     char missing[160]; /* features that its code needs and this CPU lacks; "": none, or a GPU's */
-    char dims[192];    /* "B <= 32, T <= 128"; "": no dim is a bound */
-    int32_t variants;  /* plans: one for each set of values of these dims */
+    char dims[192];              /* "B <= 32, T <= 128"; "": no dim is a bound */
+    int32_t variants;            /* plans: one for each set of values of these dims */
 } fp8c_file_info;
 /* Reads the file again in each call, and fails as opening does. Ends a loop. */
 FP8C_API fp8c_status fp8c_file_read_info(fp8c_context *ctx, const char *path, int index,

@@ -50,13 +50,13 @@ typedef struct f8_instance_kind {
 
 struct f8_instance {
     const f8_instance_kind *kind; /* NULL: not created */
-    const f8_plan *plan;          /* names and types of ports and variables */
-    const f8_module *module;      /* reference target: the module to interpret */
-    const f8_comm *comm;          /* reference target: as in f8_exec_options */
+    const f8_plan *plan;     /* names and types of ports and variables */
+    const f8_module *module; /* reference target: the module to interpret */
+    const f8_comm *comm;     /* reference target: as in f8_exec_options */
     f8_allocator allocator;
     f8_exec *cpu;
     f8_cuda_exec *cuda;
-    f8_arena memory;             /* reference target: holds everything below */
+    f8_arena memory; /* reference target: holds everything below */
     void **var, **own_var;       /* shared by instances with `like` */
     void ***own[2], ***bound[2]; /* [side][function][port]; of ports that carry no variable */
 };

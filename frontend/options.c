@@ -48,23 +48,8 @@ enum { SAME, BITS };
 enum { APART, ALIKE };
 enum { VALUE, COPY, DROP };
 enum { IN_FILE = 1, IN_CALIBRATION = 2 };
-enum {
-    FLAG,
-    COUNT,
-    LONG,
-    NUMBER,
-    TEXT,
-    WRITE,
-    USER,
-    STREAM,
-    DEVICE_ALLOC,
-    DEVICE_FREE,
-    CALIBRATION,
-    STORED,
-    SIZE,
-    COMM,
-    ARENA
-};
+enum { FLAG, COUNT, LONG, NUMBER, TEXT, WRITE, USER, STREAM, DEVICE_ALLOC, DEVICE_FREE,
+       CALIBRATION, STORED, SIZE, COMM, ARENA };
 
 static const struct row {
     const char *name, *usual;
@@ -73,17 +58,8 @@ static const struct row {
     int kind, bits, ranks, kept, with;
 } option[] = {
 #define OPTION(field, kind, usual, needs, excludes, bits, ranks, kept, with, help)                 \
-    {#field,                                                                                       \
-     usual,                                                                                        \
-     offsetof(fp8c_compile_options, field),                                                        \
-     sizeof(of_##kind),                                                                            \
-     needs,                                                                                        \
-     excludes,                                                                                     \
-     kind,                                                                                         \
-     bits,                                                                                         \
-     ranks,                                                                                        \
-     kept,                                                                                         \
-     with},
+    {#field, usual, offsetof(fp8c_compile_options, field), sizeof(of_##kind),                      \
+     needs,  excludes, kind, bits, ranks, kept, with},
 #include "frontend/options.def"
 #undef OPTION
 };

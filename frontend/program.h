@@ -20,9 +20,9 @@ typedef struct f8_variant {
     f8_plan plan;   /* reference target: only variables, functions and ports */
     f8_compile_report report;
     f8_instance instance; /* kind NULL: compiled with no_device or plan_only */
-    f8_arena graph;       /* holds the module after the passes and what they made, if that is still
-                             needed: the reference target and a witness interpret it, and a calibration
-                             reads its samples */
+    f8_arena graph; /* holds the module after the passes and what they made, if that is still
+                       needed: the reference target and a witness interpret it, and a calibration
+                       reads its samples */
     const f8_module *lowered; /* with the option `witness`: that module, in `graph`; else NULL */
     struct f8_planning *planning; /* in `graph`: what budgets are planned with (compile.h); NULL:
                                      they can't be */
@@ -75,8 +75,8 @@ typedef struct f8_dependent {
 struct fp8c_program {
     fp8c_context *ctx;
     const f8_tuner_compile *tuner; /* NULL, except while a tuner compiles */
-    f8_arena arena;                /* holds what all variants share */
-    f8_variant *first, *now;       /* all variants; the one that runs and is reported on */
+    f8_arena arena; /* holds what all variants share */
+    f8_variant *first, *now; /* all variants; the one that runs and is reported on */
     const f8_target *target;
     const f8_cpu_level *level; /* the CPU level that the code is for; NULL: this machine's, or no
                                   CPU's */
@@ -85,21 +85,21 @@ struct fp8c_program {
     f8_comm comm;         /* its calls, for executors */
     f8_hash digest;       /* of what all ranks must have in common */
     bool met;             /* they were compared */
-    f8_cuda *cuda;        /* CUDA targets; the context lends it */
+    f8_cuda *cuda;  /* CUDA targets; the context lends it */
     f8_bounds bounds;
     f8_file_bytes file; /* of a program that was opened; its plans point into it */
     f8_package package;
     const f8_package_program *opened; /* its program in the package; NULL: it was compiled */
-    f8_unit *unit;                    /* a calibration's, in the arena now->graph; else NULL */
-    int32_t threads;                  /* of runs; 0: the CPUs this process may run on */
-    f8_strides *strides;              /* in the arena, so they live as long as the program */
-    f8_given *given;                  /* room for a call's tensors, in the arena */
+    f8_unit *unit;  /* a calibration's, in the arena now->graph; else NULL */
+    int32_t threads; /* of runs; 0: the CPUs this process may run on */
+    f8_strides *strides; /* in the arena, so they live as long as the program */
+    f8_given *given;     /* room for a call's tensors, in the arena */
     size_t given_room;
     f8_dependent *dependents;
-    uint64_t lent;     /* bit i: ports of function i may have memory of a dependent */
-    const char *aside; /* where a witness puts large values aside: a folder; NULL: none */
-    bool watched;      /* a run is under observation: its callback may begin no other */
-    int32_t in_flight; /* handles with a forward whose backward is still to run */
+    uint64_t lent;       /* bit i: ports of function i may have memory of a dependent */
+    const char *aside;    /* where a witness puts large values aside: a folder; NULL: none */
+    bool watched;         /* a run is under observation: its callback may begin no other */
+    int32_t in_flight;   /* handles with a forward whose backward is still to run */
     bool plan_only;
     f8_histories histories;
     f8_program_variable *var; /* NULL: the program has no memory, or is not whole yet */
@@ -131,8 +131,8 @@ void f8_nccl_handle_observe(fp8c_nccl *nccl, const fp8c_comm *comm);
 
 /* Notes what all ranks must have in common: the module and what options change of its results, or
  * the file that the program was opened from. */
-f8_status f8_program_note_module(fp8c_program *p, const f8_module *m, const fp8c_compile_options *o,
-                                 f8_diag *diag);
+f8_status f8_program_note_module(fp8c_program *p, const f8_module *m,
+                                 const fp8c_compile_options *o, f8_diag *diag);
 void f8_program_note_file(fp8c_program *p, const void *bytes, size_t size);
 /* Before the first run of a function that all ranks run together: compares that over the ranks.
  * F8_ERR_INPUT names a rank that has other things. */

@@ -36,7 +36,7 @@ typedef struct f8_live_port {
 
 /* One variable's memory: in the home's block, or the caller's that is bound now. */
 typedef struct f8_live_var {
-    int64_t offset;   /* in the plan's state, where steps name it */
+    int64_t offset; /* in the plan's state, where steps name it */
     uint64_t own, at; /* own is 0 where the home has no memory for it; at is 0 while nothing is
                          bound to such a variable */
 } f8_live_var;
@@ -107,9 +107,8 @@ f8_status f8_home_enter(f8_tenant *t, f8_home *like, const f8_home_kind *kind,
                         const f8_allocator *allocator, const char *external, f8_arena *memory,
                         f8_diag *diag);
 
-/* f8_home_allocate: with home->work, its lock is held. The memory that executors share.
- * f8_home_allocate_ports: the buffers of the ports; then every place is resolved. The executor sets
- * t->constants before the second call. */
+/* f8_home_allocate: with home->work, its lock is held. The memory that executors share. f8_home_allocate_ports: the buffers of the
+ * ports; then every place is resolved. The executor sets t->constants before the second call. */
 f8_status f8_home_allocate(f8_tenant *t, int n_threads, int64_t workspace, f8_diag *diag);
 f8_status f8_home_allocate_ports(f8_tenant *t, f8_diag *diag);
 

@@ -16,106 +16,106 @@
 
 /* ---- values: X(name, value) ---- */
 
-#define F8_CUDA_VALUES(X)                                                                          \
-    X(CUDA_SUCCESS, 0)                                                                             \
-    X(CUDA_ERROR_INVALID_VALUE, 1)                                                                 \
-    X(CUDA_ERROR_OUT_OF_MEMORY, 2)                                                                 \
-    X(CUDA_ERROR_NOT_INITIALIZED, 3)                                                               \
-    X(CUDA_ERROR_NO_DEVICE, 100)                                                                   \
-    X(CUDA_ERROR_INVALID_DEVICE, 101)                                                              \
-    X(CUDA_ERROR_INVALID_IMAGE, 200)                                                               \
-    X(CUDA_ERROR_INVALID_CONTEXT, 201)                                                             \
-    X(CUDA_ERROR_NO_BINARY_FOR_GPU, 209)                                                           \
-    X(CUDA_ERROR_INVALID_HANDLE, 400)                                                              \
-    X(CUDA_ERROR_NOT_FOUND, 500)                                                                   \
-    X(CUDA_ERROR_NOT_READY, 600)                                                                   \
-    X(CUDA_ERROR_ILLEGAL_ADDRESS, 700)                                                             \
-    X(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 701)                                                     \
-    X(CUDA_ERROR_LAUNCH_FAILED, 719)                                                               \
-    X(CUDA_ERROR_NOT_SUPPORTED, 801)                                                               \
-    X(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900)                                                  \
-    X(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 901)                                                  \
-    X(CUDA_ERROR_UNKNOWN, 999)                                                                     \
-    X(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16)                                                \
-    X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75)                                            \
-    X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)                                            \
-    X(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 97)                                   \
-    X(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, 1)                                                      \
-    X(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, 3)                                                       \
-    X(CU_FUNC_ATTRIBUTE_NUM_REGS, 4)                                                               \
-    X(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 8)                                          \
-    X(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)                                                         \
-    X(CU_MEMORYTYPE_HOST, 1)                                                                       \
-    X(CU_MEMORYTYPE_DEVICE, 2)                                                                     \
-    X(CU_MEMORYTYPE_UNIFIED, 4)                                                                    \
-    X(CU_STREAM_DEFAULT, 0)                                                                        \
-    X(CU_STREAM_NON_BLOCKING, 1)                                                                   \
-    X(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1)                                                      \
-    X(CU_STREAM_CAPTURE_MODE_RELAXED, 2)                                                           \
-    X(CU_EVENT_DEFAULT, 0)                                                                         \
+#define F8_CUDA_VALUES(X)                                     \
+    X(CUDA_SUCCESS, 0)                                        \
+    X(CUDA_ERROR_INVALID_VALUE, 1)                            \
+    X(CUDA_ERROR_OUT_OF_MEMORY, 2)                            \
+    X(CUDA_ERROR_NOT_INITIALIZED, 3)                          \
+    X(CUDA_ERROR_NO_DEVICE, 100)                              \
+    X(CUDA_ERROR_INVALID_DEVICE, 101)                         \
+    X(CUDA_ERROR_INVALID_IMAGE, 200)                          \
+    X(CUDA_ERROR_INVALID_CONTEXT, 201)                        \
+    X(CUDA_ERROR_NO_BINARY_FOR_GPU, 209)                      \
+    X(CUDA_ERROR_INVALID_HANDLE, 400)                         \
+    X(CUDA_ERROR_NOT_FOUND, 500)                              \
+    X(CUDA_ERROR_NOT_READY, 600)                              \
+    X(CUDA_ERROR_ILLEGAL_ADDRESS, 700)                        \
+    X(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 701)                \
+    X(CUDA_ERROR_LAUNCH_FAILED, 719)                          \
+    X(CUDA_ERROR_NOT_SUPPORTED, 801)                          \
+    X(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900)             \
+    X(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 901)             \
+    X(CUDA_ERROR_UNKNOWN, 999)                                \
+    X(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16)           \
+    X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75)       \
+    X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)       \
+    X(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 97) \
+    X(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, 1)                 \
+    X(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, 3)                  \
+    X(CU_FUNC_ATTRIBUTE_NUM_REGS, 4)                          \
+    X(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 8)     \
+    X(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)                    \
+    X(CU_MEMORYTYPE_HOST, 1)                                  \
+    X(CU_MEMORYTYPE_DEVICE, 2)                                \
+    X(CU_MEMORYTYPE_UNIFIED, 4)                               \
+    X(CU_STREAM_DEFAULT, 0)                                   \
+    X(CU_STREAM_NON_BLOCKING, 1)                              \
+    X(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1)                 \
+    X(CU_STREAM_CAPTURE_MODE_RELAXED, 2)                      \
+    X(CU_EVENT_DEFAULT, 0)                                    \
     X(CU_EVENT_DISABLE_TIMING, 2)
 
-#define F8_NVRTC_VALUES(X)                                                                         \
-    X(NVRTC_SUCCESS, 0)                                                                            \
-    X(NVRTC_ERROR_OUT_OF_MEMORY, 1)                                                                \
-    X(NVRTC_ERROR_INVALID_INPUT, 3)                                                                \
-    X(NVRTC_ERROR_INVALID_PROGRAM, 4)                                                              \
-    X(NVRTC_ERROR_INVALID_OPTION, 5)                                                               \
-    X(NVRTC_ERROR_COMPILATION, 6)                                                                  \
+#define F8_NVRTC_VALUES(X)          \
+    X(NVRTC_SUCCESS, 0)             \
+    X(NVRTC_ERROR_OUT_OF_MEMORY, 1) \
+    X(NVRTC_ERROR_INVALID_INPUT, 3) \
+    X(NVRTC_ERROR_INVALID_PROGRAM, 4) \
+    X(NVRTC_ERROR_INVALID_OPTION, 5) \
+    X(NVRTC_ERROR_COMPILATION, 6)   \
     X(NVRTC_ERROR_INTERNAL_ERROR, 11)
 
-#define F8_CUBLASLT_VALUES(X)                                                                      \
-    X(CUBLAS_STATUS_SUCCESS, 0)                                                                    \
-    X(CUBLAS_STATUS_NOT_INITIALIZED, 1)                                                            \
-    X(CUBLAS_STATUS_ALLOC_FAILED, 3)                                                               \
-    X(CUBLAS_STATUS_INVALID_VALUE, 7)                                                              \
-    X(CUBLAS_STATUS_ARCH_MISMATCH, 8)                                                              \
-    X(CUBLAS_STATUS_EXECUTION_FAILED, 13)                                                          \
-    X(CUBLAS_STATUS_INTERNAL_ERROR, 14)                                                            \
-    X(CUBLAS_STATUS_NOT_SUPPORTED, 15)                                                             \
-    X(CUBLAS_OP_N, 0)                                                                              \
-    X(CUBLAS_OP_T, 1)                                                                              \
-    X(CUBLAS_COMPUTE_32F, 68)                                                                      \
-    X(CUDA_R_32F, 0)                                                                               \
-    X(CUDA_R_16BF, 14)                                                                             \
-    X(CUDA_R_8F_E4M3, 28)                                                                          \
-    X(CUDA_R_8F_E5M2, 29)                                                                          \
-    X(CUBLASLT_MATMUL_DESC_TRANSA, 3)                                                              \
-    X(CUBLASLT_MATMUL_DESC_TRANSB, 4)                                                              \
-    X(CUBLASLT_MATMUL_DESC_EPILOGUE, 7)                                                            \
-    X(CUBLASLT_MATMUL_DESC_BIAS_POINTER, 8)                                                        \
-    X(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, 26)                                                     \
-    X(CUBLASLT_EPILOGUE_BIAS, 4)                                                                   \
-    X(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, 5)                                                       \
-    X(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, 6)                                              \
-    X(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, 17)                                                    \
-    X(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, 18)                                                    \
-    X(CUBLASLT_MATMUL_DESC_FAST_ACCUM, 25)                                                         \
-    X(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, 31)                                                       \
-    X(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, 32)                                                       \
-    X(CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F, 0)                                                  \
-    X(CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0, 2)                                                 \
-    X(CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F, 3)                                               \
-    X(CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F, 4)                                                  \
-    X(CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F, 5)                                              \
-    X(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 1)                                                 \
-    X(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, 3)                                               \
-    X(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, 5)                                               \
-    X(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, 6)                                               \
-    X(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, 7)                                               \
-    X(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, 8)                                               \
-    X(CUBLASLT_REDUCTION_SCHEME_NONE, 0)                                                           \
-    X(CUBLASLT_REDUCTION_SCHEME_INPLACE, 1)                                                        \
-    X(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, 2)                                                   \
-    X(CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE, 4)                                                    \
-    X(CUBLASLT_ALGO_CONFIG_ID, 0)                                                                  \
-    X(CUBLASLT_ALGO_CONFIG_TILE_ID, 1)                                                             \
-    X(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 2)                                                          \
-    X(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, 3)                                                    \
-    X(CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, 4)                                                       \
-    X(CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, 5)                                                       \
-    X(CUBLASLT_ALGO_CONFIG_STAGES_ID, 6)                                                           \
-    X(CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, 7)                                                      \
+#define F8_CUBLASLT_VALUES(X)                        \
+    X(CUBLAS_STATUS_SUCCESS, 0)                      \
+    X(CUBLAS_STATUS_NOT_INITIALIZED, 1)              \
+    X(CUBLAS_STATUS_ALLOC_FAILED, 3)                 \
+    X(CUBLAS_STATUS_INVALID_VALUE, 7)                \
+    X(CUBLAS_STATUS_ARCH_MISMATCH, 8)                \
+    X(CUBLAS_STATUS_EXECUTION_FAILED, 13)            \
+    X(CUBLAS_STATUS_INTERNAL_ERROR, 14)              \
+    X(CUBLAS_STATUS_NOT_SUPPORTED, 15)               \
+    X(CUBLAS_OP_N, 0)                                \
+    X(CUBLAS_OP_T, 1)                                \
+    X(CUBLAS_COMPUTE_32F, 68)                        \
+    X(CUDA_R_32F, 0)                                 \
+    X(CUDA_R_16BF, 14)                               \
+    X(CUDA_R_8F_E4M3, 28)                            \
+    X(CUDA_R_8F_E5M2, 29)                            \
+    X(CUBLASLT_MATMUL_DESC_TRANSA, 3)                \
+    X(CUBLASLT_MATMUL_DESC_TRANSB, 4)                \
+    X(CUBLASLT_MATMUL_DESC_EPILOGUE, 7)              \
+    X(CUBLASLT_MATMUL_DESC_BIAS_POINTER, 8)          \
+    X(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, 26)       \
+    X(CUBLASLT_EPILOGUE_BIAS, 4)                     \
+    X(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, 5)         \
+    X(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, 6) \
+    X(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, 17)      \
+    X(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, 18)      \
+    X(CUBLASLT_MATMUL_DESC_FAST_ACCUM, 25)           \
+    X(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, 31)         \
+    X(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, 32)         \
+    X(CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F, 0)    \
+    X(CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0, 2)   \
+    X(CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F, 3) \
+    X(CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F, 4)    \
+    X(CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F, 5) \
+    X(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 1)   \
+    X(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, 3) \
+    X(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, 5) \
+    X(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, 6) \
+    X(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, 7) \
+    X(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, 8) \
+    X(CUBLASLT_REDUCTION_SCHEME_NONE, 0)             \
+    X(CUBLASLT_REDUCTION_SCHEME_INPLACE, 1)          \
+    X(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, 2)     \
+    X(CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE, 4)      \
+    X(CUBLASLT_ALGO_CONFIG_ID, 0)                    \
+    X(CUBLASLT_ALGO_CONFIG_TILE_ID, 1)               \
+    X(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 2)            \
+    X(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, 3)      \
+    X(CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, 4)         \
+    X(CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, 5)         \
+    X(CUBLASLT_ALGO_CONFIG_STAGES_ID, 6)             \
+    X(CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, 7)        \
     X(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 8)
 
 /* NCCL 2.14 and later. */
@@ -350,16 +350,16 @@ typedef int f8_nvml_return;
     X(ncclResult_t, ncclGroupStart, (void))                                                        \
     X(ncclResult_t, ncclGroupEnd, (void))
 
-#define F8_NVML_SYMBOLS(X)                                                                         \
-    X(const char *, nvmlErrorString, (f8_nvml_return result))                                      \
-    X(f8_nvml_return, nvmlInit_v2, (void))                                                         \
-    X(f8_nvml_return, nvmlShutdown, (void))                                                        \
+#define F8_NVML_SYMBOLS(X)                                                       \
+    X(const char *, nvmlErrorString, (f8_nvml_return result))                    \
+    X(f8_nvml_return, nvmlInit_v2, (void))                                       \
+    X(f8_nvml_return, nvmlShutdown, (void))                                      \
     X(f8_nvml_return, nvmlSystemGetDriverVersion, (char *version, unsigned length))
 
 /* ---- the tables, filled in the order of the names: f8_dynlib_symbols ---- */
 
 #define F8_CUDA_API_FIELD(result, name, parameters) result(*name) parameters;
-#define F8_CUDA_API_NAME(result, name, parameters) #name,
+#define F8_CUDA_API_NAME(result, name, parameters)  #name,
 
 typedef struct f8_cuda_api {
     F8_CUDA_SYMBOLS(F8_CUDA_API_FIELD)

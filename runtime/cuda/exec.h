@@ -24,7 +24,7 @@ typedef struct f8_cuda_exec_options {
         stream; /* the embedder's CUstream: runs are then only enqueued; NULL: our own, runs wait */
     const f8_parallel *parallel; /* the embedder's threads, for initial values; NULL: threads of our
                                     own, while values are made */
-    int threads;                 /* of our own then; 0: the CPUs this process may run on */
+    int threads;    /* of our own then; 0: the CPUs this process may run on */
     bool profile; /* time each step (f8_cuda_exec_step_seconds). Steps then run without a graph, and
                      runs wait */
     bool blocking; /* wait after each step, without a graph, so that a fault on the device names its

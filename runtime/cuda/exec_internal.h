@@ -35,11 +35,11 @@ typedef struct f8_live_step {
     const char *what; /* GEMM: its name in messages */
     f8_live_attention *attention;
     f8_cudnn_ref arguments; /* ATTENTION; NULL: addresses have changed since */
-    size_t bytes;           /* COPY */
+    size_t bytes; /* COPY */
     uint64_t number; /* COLLECTIVE: what NCCL's last one of this step is called (f8_nccl_join) */
     double seconds, gap;
     double first, first_gap; /* of them: of the function's first run */
-    double enqueued;         /* profile: when the host came to this step */
+    double enqueued; /* profile: when the host came to this step */
 } f8_live_step;
 
 /* Steps that run in a row. Collectives are in no graph, so they lie between two parts. */
@@ -63,12 +63,12 @@ typedef struct f8_live_func {
     uint32_t n_parts;
     f8_live_graph graph[F8_GRAPHS], *now; /* now: of the present addresses; NULL: one of them may
                                              have changed */
-    uint64_t *addresses; /* room for the present ones; NULL until the first launch */
+    uint64_t *addresses;   /* room for the present ones; NULL until the first launch */
     size_t n_addresses;
     int64_t launches;
-    CUevent *event;       /* profile: n_steps + 1 */
-    bool timed;           /* profile: a run was */
-    f8_exec_counts count; /* of one run */
+    CUevent *event;        /* profile: n_steps + 1 */
+    bool timed;            /* profile: a run was */
+    f8_exec_counts count;  /* of one run */
 } f8_live_func;
 
 /* A loaded image, one for all executors whose plans have the same. */
@@ -87,7 +87,7 @@ typedef struct f8_cuda_home {
     f8_cuda_module *module;
     f8_cublaslt_gemm *gemms;
     f8_live_attention *attentions;
-    f8_cudnn cudnn;   /* open when there are any */
+    f8_cudnn cudnn; /* open when there are any */
     CUstream own;     /* to capture in: not ordered with the default stream, which others may use
                          meanwhile */
     CUstream ordered; /* to run in while the embedder gives none: a run begins after the work that
@@ -95,7 +95,7 @@ typedef struct f8_cuda_home {
     CUstream stream;  /* where everything runs: `ordered`, or the embedder's */
     CUevent moved;    /* what the stream before must have done when another takes over; NULL until
                          it is needed */
-    f8_diag failure;  /* status F8_OK until a run fails on the device */
+    f8_diag failure; /* status F8_OK until a run fails on the device */
 } f8_cuda_home;
 
 struct f8_cuda_exec {
@@ -106,12 +106,12 @@ struct f8_cuda_exec {
     f8_cuda_exec_options options;
     f8_allocator allocator;
     f8_parallel parallel; /* run NULL: none was given */
-    f8_arena memory;      /* the executor's own small structures */
+    f8_arena memory; /* the executor's own small structures */
     f8_live_func *func;
-    f8_cuda_module **module;     /* by image of the plan */
-    int64_t workspace_bytes;     /* bytes that GEMMs and attentions need of the one workspace, which
-                                    they use in turn */
-    CUstream own, stream;        /* the home's */
+    f8_cuda_module **module; /* by image of the plan */
+    int64_t workspace_bytes; /* bytes that GEMMs and attentions need of the one workspace, which
+                                they use in turn */
+    CUstream own, stream;    /* the home's */
     const f8_observer *observer; /* NULL: nobody looks on */
 };
 

@@ -10,10 +10,14 @@
 #include <time.h>
 
 static const f8_emu_device devices[] = {
-    {75, 64 << 10, 64 << 10, 1024, 16},    {80, 163 << 10, 164 << 10, 2048, 32},
-    {86, 99 << 10, 100 << 10, 1536, 16},   {89, 99 << 10, 100 << 10, 1536, 24},
-    {90, 227 << 10, 228 << 10, 2048, 32},  {100, 227 << 10, 228 << 10, 2048, 32},
-    {103, 227 << 10, 228 << 10, 2048, 32}, {120, 99 << 10, 100 << 10, 1536, 24},
+    {75, 64 << 10, 64 << 10, 1024, 16},
+    {80, 163 << 10, 164 << 10, 2048, 32},
+    {86, 99 << 10, 100 << 10, 1536, 16},
+    {89, 99 << 10, 100 << 10, 1536, 24},
+    {90, 227 << 10, 228 << 10, 2048, 32},
+    {100, 227 << 10, 228 << 10, 2048, 32},
+    {103, 227 << 10, 228 << 10, 2048, 32},
+    {120, 99 << 10, 100 << 10, 1536, 24},
 };
 
 const f8_emu_device *f8_emu_device_now(void)
@@ -35,7 +39,7 @@ int f8_emulator_sm(void)
 
 struct CUctx_st {
     int references, error;
-    bool active;  /* since the last retain nobody has destroyed it */
+    bool active; /* since the last retain nobody has destroyed it */
     int64_t lost; /* how often it has been destroyed without a fault */
 };
 enum { MAX_CURRENT = 64 };

@@ -14,11 +14,11 @@
     X(CUresult, cuMemHostAlloc, (void **ptr, size_t bytes, unsigned flags))                        \
     X(CUresult, cuMemcpyHtoD_v2, (CUdeviceptr to, const void *from, size_t bytes))                 \
     X(CUresult, cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t bytes))                       \
-    X(CUresult, cuStreamIsCapturing, (CUstream s, CUstreamCaptureStatus * status))                 \
+    X(CUresult, cuStreamIsCapturing, (CUstream s, CUstreamCaptureStatus *status))                  \
     X(CUresult, cuEventSynchronize, (CUevent event))                                               \
     X(CUresult, cuDeviceGetPCIBusId, (char *to, int length, CUdevice device))                      \
     X(CUresult, cuModuleLoadDataEx,                                                                \
-      (CUmodule * module, const void *image, unsigned n, int *option, void **value))               \
+      (CUmodule *module, const void *image, unsigned n, int *option, void **value))                \
     X(CUresult, cuGetProcAddress_v2,                                                               \
       (const char *symbol, void **function, int version, uint64_t flags, int *status))
 
@@ -32,10 +32,10 @@ F8_EMU_MORE_SYMBOLS(F8_EMU_PROTOTYPE)
  * process; -1 for another name. */
 int64_t f8_emulator_count(const char *what);
 
-/* Work that a stream was given, or did as part of a graph. kind: "kernel", "copy", "set", "call"
- * (of another stand-in: a GEMM, an attention, NCCL's), "event", "wait" (for an event). stream: as
- * the caller named it, of a graph that of its launch; NULL, CU_STREAM_LEGACY and
- * CU_STREAM_PER_THREAD are themselves. */
+/* Work that a stream was given, or did as part of a graph. kind: "kernel", "copy", "set", "call" (of
+ * another stand-in: a GEMM, an attention, NCCL's), "event", "wait" (for an event). stream: as the
+ * caller named it, of a graph that of its launch; NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD
+ * are themselves. */
 enum { F8_EMULATOR_LEGACY = 1, F8_EMULATOR_PER_THREAD = 2 }; /* the names' values, in cuda.h */
 typedef struct f8_emulator_work {
     const char *kind;
@@ -73,7 +73,7 @@ int f8_emulator_sm(void);
 
 typedef struct f8_emu_device {
     int sm;
-    int optin, per_sm;   /* bytes of shared memory: most of a block, all of a multiprocessor */
+    int optin, per_sm; /* bytes of shared memory: most of a block, all of a multiprocessor */
     int threads, blocks; /* of a multiprocessor */
 } f8_emu_device;
 enum {
@@ -90,15 +90,15 @@ const f8_emu_device *f8_emu_device_now(void); /* as FP8C_EMULATOR_SM says; NULL:
 
 typedef enum f8_emu_need {
     F8_EMU_NO_CONTEXT,
-    F8_EMU_CONTEXT, /* a current one without an error that stuck */
-    F8_EMU_UNSAFE,  /* and no capture under way: such a call would break it */
+    F8_EMU_CONTEXT,  /* a current one without an error that stuck */
+    F8_EMU_UNSAFE,   /* and no capture under way: such a call would break it */
 } f8_emu_need;
 
 /* Takes the one lock; every function of the driver begins so:  F8_EMU_ENTER(F8_EMU_CONTEXT); */
-#define F8_EMU_ENTER(need)                                                                         \
+#define F8_EMU_ENTER(need)                                                                       \
     __attribute__((cleanup(f8_emu_leave))) const CUresult entered_ = f8_emu_enter(__func__, need); \
-    if (entered_)                                                                                  \
-    return entered_
+    if (entered_)                                                                                \
+        return entered_
 CUresult f8_emu_enter(const char *function, f8_emu_need need);
 void f8_emu_leave(const CUresult *entered);
 
@@ -174,7 +174,7 @@ typedef struct f8_emu_kernel_call {
     uint32_t blocks, threads, shared;
     void *params; /* owned */
 } f8_emu_kernel_call;
-int f8_emu_kernel_run(const f8_emu_kernel_call *call);       /* CUDA_ERROR_* */
+int f8_emu_kernel_run(const f8_emu_kernel_call *call); /* CUDA_ERROR_* */
 size_t f8_emu_kernel_params(const f8_emu_kernel_call *call); /* bytes */
 int64_t f8_emu_launches(void);
 

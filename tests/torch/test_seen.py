@@ -11,6 +11,7 @@ from unittest import mock
 import torch
 
 from fp8c.torch import bound
+from fp8c.torch.device import Gpu
 from fp8c.torch.scales import HISTORY, Scales
 from fp8c.torch.seen import Seen, pushes_left
 from support import BackendTest, compiled, programs, regression, train
@@ -115,7 +116,8 @@ class Seed(unittest.TestCase):
         ports = [SimpleNamespace(name=n, type=SimpleNamespace(dtype=d, shape=s))
                  for n, d, s in (("x", "f32", (2,)), ("seed", "i32", ()))]
         stage = SimpleNamespace(seed=True, bounds=None, results=[])
-        made = bound._Ports(SimpleNamespace(stage=stage, device=torch.device("cuda", 1), pair=True, cotangents=[],
+        made = bound._Ports(SimpleNamespace(stage=stage, place=Gpu(torch.device("cuda", 1)), device=torch.device("cuda", 1),
+                                            pair=True, cotangents=[],
                                             program=SimpleNamespace(inputs=lambda f: ports, outputs=lambda f: [])), [])
         self.assertEqual([(v.c.device.type, v.c.device.id) for v in made.forward_in.views], [(2, 1), (1, 0)])
         self.assertEqual(bound._seed_tensor(2**31 - 1).device.type, "cpu")

@@ -18,7 +18,8 @@ import fp8c.torch
 from fp8c import _handle
 from fp8c._options import compile_options
 from fp8c.torch import amaxes, device, log, private
-from fp8c.torch.scales import AMAX, HISTORY, Scales
+from fp8c.torch.scales import AMAX, HISTORY
+from fp8c.torch.seen import Seen
 from fp8c.torch.settings import Settings
 from stand_in import INDEX, RUNS, WAITS, on_gpu
 from support import BackendTest, Regression, batch_of, compiled, programs, regression
@@ -135,7 +136,7 @@ class Streams(StandInTest):
         model, inputs = regression()
         call, gpu = on_gpu(model, inputs, "delayed")
         optimizer = torch.optim.AdamW(model.parameters())
-        with ranks(gpu), gpu, mock.patch.object(Scales, "_look"):
+        with ranks(gpu), gpu, mock.patch.object(Seen, "changed"):
             for step in range(3):
                 gpu.clear()
                 with gpu.stream(STREAM):
@@ -165,12 +166,12 @@ def ranks(gpu: Any) -> Any:
 
 
 class Waits(StandInTest):
-    """The host waits for nothing. `_look`, which reads histories while an operand has seen no amax, is
-    left out here."""
+    """The host waits for nothing, once each operand has an amax: what looks for that (seen.py) is left out
+    here."""
 
     def test_steps(self) -> None:
         for recipe in ("delayed", "current", "block", "bf16"):
-            with self.subTest(recipe), mock.patch.object(Scales, "_look"):
+            with self.subTest(recipe), mock.patch.object(Seen, "changed"):
                 model, inputs = logits(0.25)
                 call, gpu = on_gpu(model, inputs, recipe)
                 optimizer = torch.optim.AdamW(model.parameters())
@@ -179,7 +180,7 @@ class Waits(StandInTest):
                         call()[0].backward(torch.ones(5, 7))
                         optimizer.step()
                 self.assertEqual(gpu.waits, [])
-                self.assertEqual(len(gpu.of("upload")), 3, "one seed a call")
+                self.assertEqual(gpu.of("upload"), [], "a seed goes from the host with its call")
 
     def test_seed(self) -> None:
         """torch.manual_seed governs dropout as on the CPU: the same masks, in forward and backward."""
@@ -205,7 +206,7 @@ class Waits(StandInTest):
         call, gpu = on_gpu(model, inputs, "delayed")
         other, _ = on_gpu(model, more, "delayed", gpu)
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
-        with gpu, gpu.stream(STREAM), mock.patch.object(Scales, "_look"):
+        with gpu, gpu.stream(STREAM), mock.patch.object(Seen, "changed"):
             call()[0].backward()
             other()[0].backward()
             one, two = (s for s in programs(model) if s.elements)
@@ -228,7 +229,7 @@ class Waits(StandInTest):
         call, gpu = on_gpu(model, inputs, "delayed")
         other, _ = on_gpu(model, batch_of(9), "delayed", gpu)
         optimizer = torch.optim.AdamW(model.parameters())
-        with ranks(gpu), gpu, mock.patch.object(Scales, "_look"):
+        with ranks(gpu), gpu, mock.patch.object(Seen, "changed"):
             call()[0].backward()
             optimizer.step()
             call()  # pushes
