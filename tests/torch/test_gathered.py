@@ -14,8 +14,8 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 import fp8c.torch
 from fp8c.torch import codes
 from ranks import mesh_of, together
+from shards import batch, make, options, own
 from support import BackendTest
-from test_fsdp import batch, make, options, own
 
 SEED = 20261128
 

@@ -51,7 +51,7 @@ class Agreement:
     failed. If this rank's compile fails, the others hear that. After either, the next compile agrees
     anew. Nothing happens where no ranks share the parameters, or where they have agreed on all of them
     before. DDP's ranks agree on what is trained: an evaluation may run on one rank alone. A compile
-    within another one is a part of that. known: whether the ranks have agreed, now or before.
+    within another one is a part of that. known: whether the ranks have agreed, now or before; or will, by the one around it.
     """
 
     def __init__(self, params: Sequence[torch.Tensor], seconds: int, what: Sequence[str] = ()):
@@ -71,7 +71,7 @@ class Agreement:
                 name = f"fp8c/{len(self._ranks)}.{ranks:08x}/{self._module}"
                 self._name = f"{name}/{_counts.get(name, 0)}"
                 _counts[name] = _counts.get(name, 0) + 1
-        self.known = bool(params) and not new
+        self.known = bool(params) and not new or self._outer is not None
 
     def __enter__(self) -> Agreement:
         _now.outer = self._outer or self

@@ -137,8 +137,9 @@ class Function:
             new = [args[i] for i in compiled.places]  # compiled before DDP wrapped the model
         try:
             with Agreement(new, compiled.settings.timeout) as agreement:
-                agreement.what = _told(self, new)
                 results = self._run(args)  # it compiles the programs of these parameters
+                # Or the graph is made anew within it, as cut under DDP, and has said so.
+                agreement.what = agreement.what or _told(self, new)
         except Exception:
             compiled.forget(new)
             raise
@@ -212,12 +213,14 @@ def fp8c_backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *,
     return _make(gm, example_inputs, settings)
 
 
-def _make(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], settings: Settings) -> Made:
-    """What runs a graph, once all ranks that share its parameters have made the same of theirs."""
+def _make(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], settings: Settings,
+          paths: Mapping[int, str] | None = None) -> Made:
+    """What runs a graph, once all ranks that share its parameters have made the same of theirs. paths: of
+    parameters and buffers by their positions, where dynamo has forgotten them."""
     params = _params(example_inputs)
     with Agreement(params, settings.timeout) as agreement:
         groups_of(params, [shard_of(param) for param in params])  # a wrong group is an error, strict or not
-        made = _made(gm, example_inputs, settings)
+        made = _made(gm, example_inputs, settings, paths or {})
         agreement.what += _told(made, params)
     made.compiled.alone = not agreement.known
     return made
@@ -247,8 +250,8 @@ def _told(made: Function | Eager | InPieces, params: Sequence[torch.Tensor]) -> 
     return told + [f"{len(compiled.plan.stages)} stages with ops of checksum {zlib.crc32(text.encode()):08x}"]
 
 
-def _made(gm: torch.fx.GraphModule, example_inputs: Sequence[Any],
-          settings: Settings) -> Function | Eager | InPieces:
+def _made(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], settings: Settings,
+          paths: Mapping[int, str]) -> Function | Eager | InPieces:
     places = [i for i, one in enumerate(example_inputs) if isinstance(one, torch.nn.Parameter)]
     compiled = Compiled(settings, modules=_modules(gm), params=[example_inputs[i] for i in places],
                         ended=_ended(gm), places=places)
@@ -260,12 +263,14 @@ def _made(gm: torch.fx.GraphModule, example_inputs: Sequence[Any],
             raise Unsupported("DDP", "dynamo's DDPOptimizer cuts the graph in the middle of blocks, because a "
                               "function stands around the backend; give torch.compile the backend itself, "
                               "or set torch._dynamo.config.optimize_ddp = False")
-        captured = capture(gm, example_inputs)
+        captured = capture(gm, example_inputs, {id(example_inputs[i]): path for i, path in paths.items()})
+        known = {one.index: one.path for one in captured.inputs if one.kind in ("param", "buffer")}
         compiled.cut = _cuts(settings)
         cutting = Cutting(settings.rounds, tied=settings.stages == "blocks")
         work = Partitioner(captured, cutting=cutting if compiled.cut else None)
         plan = _compile(compiled, work, captured.graph, example_inputs)
-        made: Function | Eager | InPieces | None = Function(compiled, plan, lambda args: _make(gm, args, settings))
+        made: Function | Eager | InPieces | None = Function(
+            compiled, plan, lambda args: _make(gm, args, settings, known))
     except (Unsupported, fp8c.InputError, fp8c.UnsupportedError, *FAILURES) as error:
         if isinstance(error, fp8c.InputError) and error.place is None:
             raise  # an option is wrong
