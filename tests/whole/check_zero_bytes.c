@@ -385,11 +385,13 @@ static void measure_resident(rank_case *c, const fp8c_comm *comm, const fp8c_pro
 
 /* Nothing is given back before a program ends, so the most is resident at its end. What is not
  * planned is the program's own, its plan and code: 1.5 MiB of a rank here, where 5% are 6 or more.
+ * What malloc keeps of an earlier turn can hide a part, so a turn that shows too little is repeated.
  */
 START_TEST(residence)
 {
     double before = 0;
-    for (int turn = 0; turn < 2; turn++) { /* the first one loads the libraries */
+    bool shown = false;
+    for (int turn = 0; turn < 4 && !shown; turn++) { /* the first one loads the libraries */
         rank_case c = case_of("delayed", 2, _i ? 3 : 0, 2);
         c.text = wide;
         c.dim[0].value = 32;
@@ -400,7 +402,8 @@ START_TEST(residence)
         const double planned = (double)(c.info[0].planned_bytes + c.info[1].planned_bytes),
                      was = at_the_end - before;
         ck_assert_double_ge(planned, 1 << 27);
-        ck_assert_msg(!turn || (was >= 0.95 * planned && was <= 1.05 * planned),
+        shown = turn && was >= 0.95 * planned;
+        ck_assert_msg(!turn || (was <= 1.05 * planned && (shown || turn < 3)),
                       "stage %d: %.2f MiB are resident, %.2f planned", c.options.zero,
                       was / (1 << 20), planned / (1 << 20));
         rank_case_end(&c);
