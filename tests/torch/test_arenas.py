@@ -12,10 +12,11 @@ import torch
 import fp8c
 from fp8c.torch import arenas
 from fp8c.torch.arenas import arena_of
+from fp8c.torch.device import Device
 from support import BackendTest, compiled, programs
 
 BYTES = {"f32": 4, "bf16": 2, "f16": 2, "i32": 4, "i64": 8}  # others: 1
-CPU = torch.device("cpu")
+CPU = Device(torch.device("cpu"))
 
 
 def problem(width: int = 64) -> tuple[torch.nn.Module, torch.Tensor]:
