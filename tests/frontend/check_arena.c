@@ -455,8 +455,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, no_memory);
     tcase_add_test(t, allocations);
     tcase_add_test(t, refusals);
-    /* On the CPU alone: with the emulated GPU a call of two threads is sometimes refused. */
-    tcase_add_loop_test(t, threads, 0, 1);
+    tcase_add_loop_test(t, threads, 0, 2);
     tcase_add_test(t, streams);
     suite_add_tcase(s, t);
     return s;

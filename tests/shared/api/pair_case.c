@@ -149,7 +149,7 @@ static void must(const fp8c_program *p, fp8c_status status, const char *what)
 
 void pair_run(fp8c_program *p, const char *name, pair_values *in, pair_values *out)
 {
-    static side sides[2];
+    static _Thread_local side sides[2];
     const int f = function_of(p, name);
     take(p, f, FP8C_INPUT, false, in, &sides[0]);
     take(p, f, FP8C_OUTPUT, false, out, &sides[1]);
@@ -162,7 +162,7 @@ void pair_run(fp8c_program *p, const char *name, pair_values *in, pair_values *o
 void pair_forward(fp8c_program *p, int which, fp8c_saved *saved, pair_values *in,
                   pair_values *out)
 {
-    static side sides[2];
+    static _Thread_local side sides[2];
     const int f = function_of(p, "forward");
     take(p, f, FP8C_INPUT, true, in, &sides[0]);
     take(p, f, FP8C_OUTPUT, true, out, &sides[1]);
@@ -173,7 +173,7 @@ void pair_forward(fp8c_program *p, int which, fp8c_saved *saved, pair_values *in
 
 void pair_backward(fp8c_program *p, fp8c_saved *saved, pair_values *in, pair_values *out)
 {
-    static side sides[2];
+    static _Thread_local side sides[2];
     const int f = function_of(p, "backward");
     take(p, f, FP8C_INPUT, true, in, &sides[0]);
     take(p, f, FP8C_OUTPUT, true, out, &sides[1]);
