@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "frontend/program.h"
-#include "passes/unit/pass.h"
 #include "ir/base/pattern.h"
+#include "passes/unit/pass.h"
 
 static int64_t bytes_of(const fp8c_program *p, uint32_t v)
 {
@@ -298,6 +298,14 @@ static f8_status check_others(const placed *a, f8_diag *diag)
     return F8_OK;
 }
 
+/* Tell the executor of the address that the variable has got. at: the caller's, or NULL. */
+static void moved(fp8c_program *p, uint32_t variable, void *at)
+{
+    const f8_program_variable *v = &p->var[variable];
+    p->now->instance.kind->bind_var(&p->now->instance, variable, (void *)v->at);
+    set_valued(p, variable, at != NULL || v->own_valued);
+}
+
 f8_status f8_variable_move(fp8c_program *p, uint32_t variable, void *at, f8_diag *diag)
 {
     f8_program_variable *v = &p->var[variable];
@@ -312,9 +320,8 @@ f8_status f8_variable_move(fp8c_program *p, uint32_t variable, void *at, f8_diag
         v->at = a.at;
     pthread_mutex_unlock(&p->ctx->lock);
     F8_TRY(status);
-    p->now->instance.kind->bind_var(&p->now->instance, variable, (void *)a.at);
     f8_histories_lend(p, variable);
-    set_valued(p, variable, at != NULL || v->own_valued);
+    moved(p, variable, at);
     return F8_OK;
 }
 
@@ -324,6 +331,5 @@ void f8_variable_lift(fp8c_program *p, uint32_t variable)
     pthread_mutex_lock(&p->ctx->lock);
     v->at = v->own;
     pthread_mutex_unlock(&p->ctx->lock);
-    p->now->instance.kind->bind_var(&p->now->instance, variable, NULL);
-    set_valued(p, variable, v->own_valued);
+    moved(p, variable, NULL);
 }

@@ -107,8 +107,9 @@ f8_status f8_home_enter(f8_tenant *t, f8_home *like, const f8_home_kind *kind,
                         const f8_allocator *allocator, const char *external, f8_arena *memory,
                         f8_diag *diag);
 
-/* f8_home_allocate: with home->work, its lock is held. The memory that executors share. f8_home_allocate_ports: the buffers of the
- * ports; then every place is resolved. The executor sets t->constants before the second call. */
+/* f8_home_allocate: the memory that executors share; the caller holds the lock of home->work.
+ * f8_home_allocate_ports: the buffers of the ports; then every place is resolved. The executor sets
+ * t->constants before the second call. */
 f8_status f8_home_allocate(f8_tenant *t, int n_threads, int64_t workspace, f8_diag *diag);
 f8_status f8_home_allocate_ports(f8_tenant *t, f8_diag *diag);
 
@@ -126,8 +127,8 @@ void f8_home_bind_var(f8_home *home, uint32_t var, uint64_t at);
  * its buffers in common with it. */
 void f8_home_port_moved(f8_tenant *t, uint32_t func);
 /* Before a run of a function, with the lock of home->work: resolves its places if they are stale.
- * F8_ERR_INPUT names a variable
- * or a port of the function that is external and that nothing is bound to. */
+ * F8_ERR_INPUT names a variable or a port of the function that is external and that nothing is bound
+ * to. */
 f8_status f8_home_ready(f8_tenant *t, uint32_t func, f8_diag *diag);
 /* That failure for a variable, and for a port of a function. */
 f8_status f8_unbound_variable(const char *name, f8_diag *diag);

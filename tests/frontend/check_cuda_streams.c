@@ -115,7 +115,7 @@ static void finish(life *l)
     fp8c_context_destroy(l->ctx);
 }
 
-/* Inputs have pair_case.h's values, by their names. */
+/* Each input has the values that pair_case.h makes of its name. */
 static tensor *find(life *l, const fp8c_port *port)
 {
     for (int i = 0; i < l->n; i++)
@@ -321,8 +321,8 @@ static const char drop[] =
     "  return mul(dropout(linear(%x, w), %seed) {p = 0.5}, cast(cast(%scale) {to = i32}) {to = "
     "f32})\n}\n";
 
-/* A number in host memory needs no copy that waits, and none that reads it after the call: a new
- * seed each call, whose memory is used for something else as soon as the call returns. */
+/* The caller gives a new seed at each call, and overwrites its memory as soon as the call returns. No
+ * copy waits for the GPU, and none reads that memory later. */
 START_TEST(seed)
 {
     driver d = open_driver();

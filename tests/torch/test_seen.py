@@ -116,9 +116,9 @@ class Seed(unittest.TestCase):
         ports = [SimpleNamespace(name=n, type=SimpleNamespace(dtype=d, shape=s))
                  for n, d, s in (("x", "f32", (2,)), ("seed", "i32", ()))]
         stage = SimpleNamespace(seed=True, bounds=None, results=[])
-        made = bound._Ports(SimpleNamespace(stage=stage, place=Gpu(torch.device("cuda", 1)), device=torch.device("cuda", 1),
-                                            pair=True, cotangents=[],
-                                            program=SimpleNamespace(inputs=lambda f: ports, outputs=lambda f: [])), [])
+        place, program = Gpu(torch.device("cuda", 1)), SimpleNamespace(inputs=lambda f: ports, outputs=lambda f: [])
+        made = bound._Ports(SimpleNamespace(stage=stage, place=place, device=place.device, pair=True,
+                                            cotangents=[], program=program), [])
         self.assertEqual([(v.c.device.type, v.c.device.id) for v in made.forward_in.views], [(2, 1), (1, 0)])
         self.assertEqual(bound._seed_tensor(2**31 - 1).device.type, "cpu")
 

@@ -51,7 +51,8 @@ class Agreement:
     failed. If this rank's compile fails, the others hear that. After either, the next compile agrees
     anew. Nothing happens where no ranks share the parameters, or where they have agreed on all of them
     before. DDP's ranks agree on what is trained: an evaluation may run on one rank alone. A compile
-    within another one is a part of that. known: whether the ranks have agreed, now or before; or will, by the one around it.
+    within another one is a part of that. known: whether the ranks have agreed, now or before, or will by
+    the one around it.
     """
 
     def __init__(self, params: Sequence[torch.Tensor], seconds: int, what: Sequence[str] = ()):
