@@ -17,7 +17,7 @@ import fp8c
 import fp8c.torch
 from fp8c import _handle
 from fp8c._options import compile_options
-from fp8c.torch import amaxes, device, log, private
+from fp8c.torch import amaxes, bound, device, log, private
 from fp8c.torch.scales import AMAX, HISTORY
 from fp8c.torch.seen import Seen
 from fp8c.torch.settings import Settings
@@ -273,6 +273,18 @@ class Addresses(StandInTest):
         self.assertEqual(len(lines), 2, lines)
         self.assertRegex(lines[0], r"^input 'x' lies at an address that is no multiple of 16 bytes")
         self.assertRegex(lines[1], r"^the gradient of result '\w+' lies at")
+
+    def test_odd_seed(self) -> None:
+        """A seed lies on the host, at any address of a number: it is not copied, and nothing is said."""
+        model, inputs = logits(0.25)
+        call, gpu = on_gpu(model, inputs, "f32")
+        words = torch.zeros(2, dtype=torch.int32)
+        self.assertTrue(words[1].data_ptr() % 16)
+        with mock.patch.object(bound, "_seed_tensor", lambda seed: words[1].fill_(seed)), gpu, \
+                self.assertNoLogs("fp8c.torch", "WARNING"):
+            call()[0].backward(torch.ones(5, 7))
+        for event in gpu.of("forward"):
+            self.assertIn(words[1].data_ptr(), event.detail)
 
     def test_expanded(self) -> None:
         """A cotangent without memory of its own, as that of a sum."""

@@ -103,15 +103,14 @@ def largest_of(members: Sequence[Program], keys: Mapping[int, Sequence[Hashable]
         one.bound.follow_stream()  # the program's work on another stream comes first
     place = {key: i for i, key in enumerate(sorted({k for own in keys.values() for k in own}))}
     device = members[0].amaxes.device
+    at = {id(one): one.places_in(tuple(place[k] for k in keys[id(one)])) for one in members}
     largest = torch.zeros(len(place), device=device)
     for one in members:
         # A NaN has no place in an order; an Inf stands for both, and update_scales skips either.
         seen = one.amaxes.nan_to_num(nan=torch.inf, posinf=torch.inf).to(device)
-        at = one.places_in(tuple(place[k] for k in keys[id(one)])).to(device)
-        largest.scatter_reduce_(0, at, seen, "amax")
+        largest.scatter_reduce_(0, at[id(one)].to(device), seen, "amax")
     then(largest)
-    return {id(one): largest.to(one.amaxes.device)[one.places_in(tuple(place[k] for k in keys[id(one)]))]
-            for one in members}
+    return {id(one): largest.to(one.amaxes.device)[at[id(one)]] for one in members}
 
 
 def _keys(one: Program, position: dict[int, int]) -> list[Key]:

@@ -183,10 +183,6 @@ class Bound:
         if addresses == self.addresses:
             return False
         self.settle("a parameter")
-        if self.gathered:
-            for i in moved:
-                self.addresses[i] = self.params[i].data_ptr()
-            return True
         if any(self.addresses):  # a tensor of an earlier call may have been where one lies now
             for function in self.program.functions:
                 self.program.release(function)
@@ -396,12 +392,12 @@ class Bound:
                      names: Sequence[str]) -> Sequence[torch.Tensor]:
         """Put the addresses of a call's inputs into their views. -> The tensors, with copies of those
         that a GPU can't read where they lie, as a slice of another may: they live until the call is
-        enqueued. A seed lies on the host."""
+        enqueued. A seed lies on the host, at any address."""
         addresses = list(map(_address, tensors))
         if self.place.on_gpu and any(at % VECTOR for at in addresses):
             tensors = list(tensors)
             for i, at in enumerate(addresses):
-                if at % VECTOR and not (self.stage.seed and names[i] == "seed"):
+                if at % VECTOR and views[i].device == self.place.kind:
                     say_once(f"{names[i]} lies at an address that is no multiple of {VECTOR} bytes, as a "
                              "slice may: it is copied before each call")
                     tensors[i] = tensors[i].clone()
