@@ -287,6 +287,7 @@ int cmd_doctor(const cli *c)
     void *memory =
         mmap(NULL, sizeof *x.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     fflush(NULL);
+    const pid_t parent = getpid();
     const pid_t child = memory == MAP_FAILED ? -1 : fork();
     if (child < 0) {
         cli_error(NULL, "%s", strerror(errno));
@@ -297,6 +298,8 @@ int cmd_doctor(const cli *c)
         cli_hold(NULL); /* the one that burns ends */
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGTERM);
+        if (getppid() != parent)
+            _exit(CLI_FAILED);
         cli_interrupt_text(NULL); /* the parent says it */
         const int code = examine(&x);
         const int written = cli_flush_stdout(CLI_DONE);

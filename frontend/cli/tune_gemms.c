@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -18,7 +17,7 @@
 #include "ir/base/clock.h"
 #include "ir/base/format.h"
 
-enum { PROCESSES = 5, MOST_WORDS = 3 * F8_MOST_TEXTS * 2 + 48, MOST_REASONS = 20 };
+enum { PROCESSES = 5, MOST_WORDS = 3 * F8_MOST_TEXTS * 2 + 48, MOST_REASONS = 20, NOT_STARTED = 127 };
 
 #define LEAST_TIME 1e-9 /* which is too short for anything */
 
@@ -136,7 +135,6 @@ static bool be_process(cli_job *j, const f8_tune_gemms *list, f8_measure_how *ho
     f8_measure_set set = {0};
     const fp8c_compile_options compile = cli_compile_options(j->c, j->c->recipe);
     const sigset_t ends = ending_signals();
-    prctl(PR_SET_PDEATHSIG, SIGTERM); /* nobody waits for the records then */
     cli_interrupt_text("");
     pthread_sigmask(SIG_UNBLOCK, &ends, NULL); /* (spawn) */
     how->compile = &compile;
@@ -212,20 +210,31 @@ static bool is_done(int status, int ordinal)
                          "process %d, which measured, was ended by signal %d (%s); what was "
                          "measured before is in the database: run this again to continue",
                          ordinal, number, strsignal(number));
+    if (code == NOT_STARTED)
+        return cli_error(NULL, "a process to measure in could not be started from /proc/self/exe");
     return !number && code == CLI_DONE;
 }
 
 /* Starts a process in a group of its own: what a terminal sends comes to this one alone. Until it
- * knows what it is, it takes no signals: it would say that it was interrupted. Returns errno. */
+ * knows what it is, it takes no signals: it would say that it was interrupted. It ends with this
+ * one, since nobody waits for the records then; that holds from its first moment, as an exec keeps
+ * what prctl sets. Returns errno. */
 static int spawn(char *const *words, pid_t *child)
 {
     const sigset_t ends = ending_signals();
-    posix_spawnattr_t attr;
-    posix_spawnattr_init(&attr);
-    posix_spawnattr_setsigmask(&attr, &ends);
-    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
-    const int error = posix_spawn(child, "/proc/self/exe", NULL, &attr, words, environ);
-    posix_spawnattr_destroy(&attr);
+    const pid_t parent = getpid();
+    sigset_t before;
+    pthread_sigmask(SIG_BLOCK, &ends, &before);
+    *child = fork();
+    if (*child == 0) {
+        setpgid(0, 0);
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        if (getppid() == parent)
+            execve("/proc/self/exe", words, environ);
+        _exit(NOT_STARTED);
+    }
+    const int error = *child < 0 ? errno : 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error;
 }
 

@@ -42,6 +42,16 @@ static const f8_timing *find_row(const earlier *e, const char *candidate)
     return NULL;
 }
 
+/* The least of the runs that count. */
+static double least_of(const earlier *e, const f8_timing *row)
+{
+    double least = INFINITY;
+    for (size_t i = 0; i < row->n_samples; i++)
+        if (row->samples[i].at >= e->s->how.since)
+            least = fmin(least, f8_tune_least(row->samples[i].seconds, (int)row->samples[i].n));
+    return least;
+}
+
 /* A candidate that was a tenth slower than the model's way in earlier processes is known well
  * enough. Peers are measured in all. */
 static size_t known(void *user, const char *candidate)
@@ -50,7 +60,7 @@ static size_t known(void *user, const char *candidate)
     const f8_timing *row = find_row(e, candidate), *model = find_row(e, "model");
     const bool is_slow = row && model && strcmp(candidate, "model") &&
                          is_candidate(&e->t->problem[0], candidate) &&
-                         row->seconds > 1.1 * model->seconds;
+                         least_of(e, row) > 1.1 * least_of(e, model);
     if (is_slow)
         return SIZE_MAX;
     return row ? count_processes(e, row) : 0;

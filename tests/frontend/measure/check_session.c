@@ -6,7 +6,7 @@
 
 #include "frontend/fp8c_diagnose.h"
 #include "frontend/measure/list.h"
-#include "runtime/tune/tuning.h"
+#include "runtime/tune/tuning_db.h"
 #include "tests/shared/api/api.h"
 #include "tests/shared/api/cli.h"
 #include "tests/shared/suite.h"
@@ -255,6 +255,42 @@ START_TEST(known_runs)
 }
 END_TEST
 
+/* Runs from before `since` don't say that a candidate is slow. The model's way has an old one here
+ * that no candidate reaches. */
+START_TEST(old_runs)
+{
+    f8_measure_how how = defaults();
+    f8_diag diag = {0};
+    f8_db db;
+    sqlite3_stmt *statement;
+    bool row;
+    f8_measure_set first = MEASURE(&how, "17x33x65:f8e4m3");
+    ck_assert_int_eq(f8_db_open(&db, f8_cli_temp("tuning.db"), F8_DB_WRITE, 5000, &diag), F8_OK);
+    ck_assert_int_eq(f8_db_prepare(&db,
+                                   "UPDATE timing SET seconds=1e-12, samples=json_insert(samples,"
+                                   "'$[#]',json('{\"process\":\"old\",\"at\":1,\"seconds\":"
+                                   "[1e-12]}')) WHERE candidate='model'",
+                                   0, NULL, &statement, &diag),
+                     F8_OK);
+    ck_assert_int_eq(f8_db_step(&db, statement, &row, &diag), F8_OK);
+    f8_db_close(&db);
+    how.ordinal = how.processes = 2;
+    how.since = 2;
+    f8_measure_set second = MEASURE(&how, "17x33x65:f8e4m3");
+    for (size_t i = 0; i < first.n_measurements; i++) {
+        const f8_measurement *x = &first.measurement[i];
+        const f8_measurement *model = model_of(&first, x->problem.text, x->cache),
+                             *again =
+                                 f8_measure_find(&second, x->problem.text, x->cache, x->candidate);
+        ck_assert_ptr_nonnull(again);
+        ck_assert_msg(again->n_processes == (x->least > 1.1 * model->least ? 1 : 2),
+                      "%s: %zu processes", x->candidate, again->n_processes);
+    }
+    f8_arena_end(&first.arena);
+    f8_arena_end(&second.arena);
+}
+END_TEST
+
 /* The database says what process it was. */
 START_TEST(kept_process)
 {
@@ -381,6 +417,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, how_many_runs);
     tcase_add_test(t, same_bits_only);
     tcase_add_test(t, known_runs);
+    tcase_add_test(t, old_runs);
     tcase_add_test(t, kept_process);
     tcase_add_test(t, chosen);
     tcase_add_test(t, lacking);
