@@ -26,8 +26,8 @@ import torch
 import transformers
 
 import fp8c.torch
-from fp8c.torch.bound import Bound
-from fp8c.torch.scales import of_params
+from fp8c.torch.run.bound import Bound
+from fp8c.torch.run.scales import of_params
 from torch_first_call import SIZES, TOKENS
 
 DTYPES = {"f32": numpy.float32, "bf16": numpy.uint16, "i32": numpy.int32, "i64": numpy.int64,

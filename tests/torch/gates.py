@@ -24,7 +24,7 @@ import torch
 import fp8c
 import fp8c.torch
 import models
-from fp8c.torch.scales import SCALE
+from fp8c.torch.run.scales import SCALE
 from support import compiled, executed, loss_of, programs, train
 
 LEAST = {"f8e4m3": 28.0, "f8e5m2": 22.0}

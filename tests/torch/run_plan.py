@@ -9,9 +9,9 @@ import numpy
 import torch
 
 import fp8c
-from fp8c.torch.capture import Input, capture_module
-from fp8c.torch.partition import partition
-from fp8c.torch.plan import Plan, Stage
+from fp8c.torch.graph.capture import Input, capture_module
+from fp8c.torch.graph.partition import partition
+from fp8c.torch.graph.plan import Plan, Stage
 
 _DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 

@@ -23,9 +23,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 import fp8c
-from fp8c.torch import backend, device
-from fp8c.torch.bound import Bound
-from fp8c.torch.function import Runner
+from fp8c.torch import backend
+from fp8c.torch.run import device
+from fp8c.torch.run.bound import Bound
+from fp8c.torch.run.function import Runner
 
 INDEX = 1  # the GPU's; the current device is 0 until somebody changes it
 RUNS = ("forward", "backward", "call", "run", "carry_from")  # what a program enqueues

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 import fp8c
 import fp8c.torch
 from fp8c.torch import backend
-from fp8c.torch.scales import Scales, of_params
+from fp8c.torch.run.scales import Scales, of_params
 
 # What fp8c computes and PyTorch may not, within a call.
 HEAVY = ("mm", "addmm", "bmm", "baddbmm", "linear", "matmul", "attention", "convolution",

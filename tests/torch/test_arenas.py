@@ -10,9 +10,9 @@ from unittest import mock
 import torch
 
 import fp8c
-from fp8c.torch import arenas
-from fp8c.torch.arenas import arena_of
-from fp8c.torch.device import Device
+from fp8c.torch.run import arenas
+from fp8c.torch.run.arenas import arena_of
+from fp8c.torch.run.device import Device
 from support import BackendTest, compiled, programs
 
 BYTES = {"f32": 4, "bf16": 2, "f16": 2, "i32": 4, "i64": 8}  # others: 1

@@ -10,7 +10,7 @@ import torch
 import fp8c.torch
 import models
 import numerics
-from fp8c.torch.scales import HISTORY, SCALE
+from fp8c.torch.run.scales import HISTORY, SCALE
 from support import (BackendTest, NothingHeavy, compiled, executed, gradients, loss_of, programs,
                      train, twin, watched)
 

@@ -15,7 +15,7 @@ from torch import nn
 
 import fp8c
 import fp8c.torch
-from fp8c.torch import bound as bound_module
+from fp8c.torch.run import bound as bound_module
 from support import BackendTest, compiled, programs
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../bench"))

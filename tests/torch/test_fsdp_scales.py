@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.distributed.fsdp import fully_shard
 
 import fp8c.torch
-from fp8c.torch import amaxes
+from fp8c.torch.ranks import amaxes
 from ranks import mesh_of, outcomes
 from shards import (ROWS, WIDTH, batch, compile_blocks, jobs, loss_of, make, own, rounding, scales_of, shard,
                     step)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import fp8c.torch
-from fp8c.torch import codes
+from fp8c.torch.ranks import codes
 from ranks import mesh_of, together
 from shards import batch, make, options, own
 from support import BackendTest

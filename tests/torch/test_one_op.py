@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import fp8c
 import fp8c.torch
 
-from fp8c.torch.pieces import Pieces
+from fp8c.torch.graph.pieces import Pieces
 from support import BackendTest, compiled
 
 

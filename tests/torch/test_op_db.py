@@ -6,8 +6,8 @@ from unittest import mock
 
 import torch
 
-from fp8c.torch import rules
-from fp8c.torch.bound import Bound
+from fp8c.torch.graph import rules
+from fp8c.torch.run.bound import Bound
 from support import BackendTest
 
 MISSING = importlib.util.find_spec("expecttest") is None  # a package that PyTorch itself does not need

@@ -18,7 +18,9 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 
 import fp8c.torch
-from fp8c.torch import agreement, backend, bound
+from fp8c.torch.ranks import agreement
+from fp8c.torch import backend
+from fp8c.torch.run import bound
 from ranks import Failed, mesh_of, outcomes, together
 from support import BackendTest, programs
 

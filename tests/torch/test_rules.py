@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 import run_plan
 from fp8c.torch import Unsupported, capture_module, partition
-from fp8c.torch.rules import RULES
+from fp8c.torch.graph.rules import RULES
 
 Function = Callable[..., torch.Tensor]
 

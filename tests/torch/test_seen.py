@@ -10,10 +10,10 @@ from unittest import mock
 
 import torch
 
-from fp8c.torch import bound
-from fp8c.torch.device import Gpu
-from fp8c.torch.scales import HISTORY, Scales
-from fp8c.torch.seen import Seen, pushes_left
+from fp8c.torch.run import bound
+from fp8c.torch.run.device import Gpu
+from fp8c.torch.run.scales import HISTORY, Scales
+from fp8c.torch.run.seen import Seen, pushes_left
 from support import BackendTest, compiled, programs, regression, train
 
 

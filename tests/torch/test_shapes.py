@@ -14,7 +14,7 @@ from torch import nn
 import fp8c.torch
 import models
 from fp8c.torch import backend
-from fp8c.torch.function import PROGRAMS
+from fp8c.torch.run.function import PROGRAMS
 from support import BackendTest, gradients, loss_of, programs, twin
 
 SEED, SHAPES = 5, 40

@@ -12,8 +12,8 @@ import torch
 
 import fp8c.torch
 import models
-from fp8c.torch import state
-from fp8c.torch.scales import AMAX, HISTORY, SCALE
+from fp8c.torch.run import state
+from fp8c.torch.run.scales import AMAX, HISTORY, SCALE
 from support import (BackendTest, batch_of, compiled, gradients, loss_of, programs, regression,
                      train, twin)
 

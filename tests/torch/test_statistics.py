@@ -12,7 +12,7 @@ import torch
 import fp8c.torch
 import gates
 import models
-from fp8c.torch.scales import STATES
+from fp8c.torch.run.scales import STATES
 from support import (BackendTest, batch_of, compiled, executed, gradients, loss_of, programs, regression,
                      train)
 

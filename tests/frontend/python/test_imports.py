@@ -1,5 +1,5 @@
 """No cycle between the modules of the package, also by an import inside a function or for a type; and a planted one
-is found."""
+is found. The folders of fp8c.torch import in one direction."""
 import ast
 import graphlib
 import pathlib
@@ -44,9 +44,43 @@ def cycle(package: pathlib.Path) -> list[str]:
     return []
 
 
+# Modules and folders of fp8c.torch: each imports what stands before it.
+ORDER = [["private", "log", "linears"], ["places"], ["ranks"], ["graph"], ["settings"], ["run"]]
+
+
+def against_order(package: pathlib.Path) -> list[str]:
+    """The imports of fp8c.torch's folders, and of what they import, that ORDER does not have."""
+    rank = {name: i for i, names in enumerate(ORDER) for name in names}
+    found = []
+    for file in sorted((package / "torch").rglob("*.py")):
+        own = file.relative_to(package / "torch").with_suffix("").parts[0]
+        for name in imported(file, package) if own in rank else ():
+            _, is_torch, path = name.partition(f"{package.name}.torch.")
+            other = path.split(".")[0]
+            if is_torch and other != own and rank.get(other, len(ORDER)) >= rank[own]:
+                found.append(f"{own} imports {other}")
+    return found
+
+
 class Imports(unittest.TestCase):
     def test_no_cycle(self):
         self.assertEqual(cycle(PACKAGE), [])
+
+    def test_order(self):
+        self.assertEqual(against_order(PACKAGE), [])
+
+    def test_planted_order(self):
+        with tempfile.TemporaryDirectory() as place:
+            torch = pathlib.Path(place) / "p/torch"
+            for name in ("run", "ranks"):
+                (torch / name).mkdir(parents=True)
+                (torch / name / "__init__.py").write_text("")
+            (torch / "__init__.py").write_text("")
+            (torch / "run/bound.py").write_text("from ..ranks import codes\n")
+            (torch / "ranks/codes.py").write_text("")
+            self.assertEqual(against_order(torch.parent), [])
+            (torch / "ranks/codes.py").write_text("from ..run.bound import x\n")
+            self.assertEqual(against_order(torch.parent), ["ranks imports run"])
 
     def test_planted(self):
         for late in "from .b import y\n", "def f():\n    from . import b\n    return b\n":

@@ -1,6 +1,6 @@
 """What fp8c.torch takes for a composite is what the language's composite computes.
 
-`torch/composites.py` needs PyTorch, so its patterns are read from its text. Each is evaluated in double and
+`torch/graph/composites.py` needs PyTorch, so its patterns are read from its text. Each is evaluated in double and
 compared with the op on target reference, which expands it by passes/unit/formulas.c."""
 import ast
 import math
@@ -11,7 +11,7 @@ import fp8c
 import numpy as np
 from support import ROOT
 
-SOURCE = pathlib.Path(ROOT, "frontend/python/fp8c/torch/composites.py")
+SOURCE = pathlib.Path(ROOT, "frontend/python/fp8c/torch/graph/composites.py")
 ERF = np.vectorize(math.erf)
 OPS = {
     "add": lambda a, b: a + b, "mul": lambda a, b: a * b, "div": lambda a, b: a / b, "pow": lambda a, b: a ** b,

@@ -54,20 +54,21 @@ from here:
 What can't be captured raises `Unsupported`: op, reason, place. The message has all three.
 """
 
-from . import copies, private
-from .agreement import RanksDiffer
+from . import private
 from .backend import fp8c_backend
-from .capture import Captured, Input, Output, capture, capture_module, names_of
-from .export import export_text
-from .gathered import Fp8GatherError, shard_in_fp8
-from .memory import release_memory
-from .partition import partition
+from .graph.capture import Captured, Input, Output, capture, capture_module, names_of
+from .graph.export import export_text
+from .graph.partition import partition
+from .graph.plan import Eager, EagerOp, Linear, Param, Plan, Port, Prologue, Stage
 from .places import Place, Unsupported
-from .plan import Eager, EagerOp, Linear, Param, Plan, Port, Prologue, Stage
+from .ranks.agreement import RanksDiffer
+from .ranks.gathered import Fp8GatherError, shard_in_fp8
 from .report import LinearReport, Report, report
-from .scales import set_amax_group, update_scales
+from .run import copies
+from .run.memory import release_memory
+from .run.scales import set_amax_group, update_scales
+from .run.state import ScalesState, load_state_dict, state_dict
 from .selftest import check_version
-from .state import ScalesState, load_state_dict, state_dict
 from .statistics import Operand, Statistics, statistics
 from .trainer import compile_for_trainer
 

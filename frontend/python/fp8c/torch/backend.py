@@ -23,21 +23,22 @@ import torch.fx
 
 import fp8c
 
-from . import gathered, private, strict
-from .agreement import Agreement, names_of
-from .amaxes import groups_of
-from .capture import capture, copy_of
-from .function import Runner, new_seed
+from . import private, strict
+from .graph.capture import capture, copy_of
+from .graph.partition import Cutting, Partitioner
+from .graph.pieces import Pieces, apart
+from .graph.plan import Eager as EagerStep
+from .graph.plan import EagerOp, Plan, Stage
+from .graph.uses import Uses, uses_in_plan, uses_of
 from .log import say_once
-from .partition import Cutting, Partitioner
 from .places import FAILURES, Place, Unsupported, place_of, place_of_frames
-from .pieces import Pieces, apart
-from .plan import Eager as EagerStep
-from .plan import EagerOp, Plan, Stage
+from .ranks import gathered
+from .ranks.agreement import Agreement, names_of
+from .ranks.amaxes import groups_of
+from .ranks.sharded import shard_of
+from .run.function import Runner, new_seed
 from .selftest import check_version
 from .settings import Settings
-from .sharded import shard_of
-from .uses import Uses, uses_in_plan, uses_of
 
 _LINEARS = ("linear", "addmm", "aten.mm", "conv1d", "conv2d")  # ops that have weights
 

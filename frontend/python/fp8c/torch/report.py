@@ -10,15 +10,16 @@ from typing import Any, Iterator
 
 import torch
 
-from . import backend, gathered, private, strict
+from . import backend, private, strict
 from .backend import Compiled
-from .bound import Bound
+from .graph.plan import EagerOp, Linear
+from .linears import is_linear
 from .places import Place, Unsupported
-from .plan import EagerOp, Linear
-from .settings import matches
-from .sharded import named_parameters, parameters
 from .private import unwrap
-from .uses import is_linear
+from .ranks import gathered
+from .ranks.sharded import named_parameters, parameters
+from .run.bound import Bound
+from .settings import matches
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 FP8, MIXED, BF16, F32, OUT = "FP8", "FP8 in part", "bf16", "f32", "not compiled"

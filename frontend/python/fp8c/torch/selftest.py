@@ -14,8 +14,8 @@ import warnings
 import torch
 
 from . import private
-from .capture import capture_module
-from .partition import partition
+from .graph.capture import capture_module
+from .graph.partition import partition
 from .places import Unsupported
 
 

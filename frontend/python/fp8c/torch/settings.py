@@ -9,7 +9,7 @@ from typing import Any, Mapping, Sequence
 
 import torch
 
-from .plan import Linear
+from .graph.plan import Linear
 
 STAGES = ("auto", "whole", "blocks")
 RECIPES = ("f32", "bf16", "delayed", "current", "rowwise", "block", "mxfp8")

@@ -18,10 +18,10 @@ import torch
 
 from fp8c.records import Statistic
 
-from .bound import Bound
-from .plan import Linear
-from .report import graphs_of, linears_of
+from .graph.plan import Linear
 from .private import unwrap
+from .report import graphs_of, linears_of
+from .run.bound import Bound
 
 
 @dataclass(frozen=True)

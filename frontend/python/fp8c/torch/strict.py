@@ -18,11 +18,12 @@ from typing import Any, Callable
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from . import private, scales
+from . import private
+from .linears import is_linear
 from .places import Unsupported
 from .private import unwrap
-from .sharded import is_home
-from .uses import is_linear
+from .ranks.sharded import is_home
+from .run import scales
 
 explain: list[Callable[[torch.nn.Module, str], Any]] = []  # the report's row of a linear
 _lock = threading.Lock()

@@ -9,9 +9,9 @@ import torch
 
 from . import private
 from .backend import fp8c_backend
+from .linears import is_linear
 from .places import Unsupported
 from .settings import Settings, matches
-from .uses import is_linear
 
 
 def compile_for_trainer(model: torch.nn.Module, **options: Any) -> torch.nn.Module:

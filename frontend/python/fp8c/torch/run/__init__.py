@@ -1,0 +1,1 @@
+"""A plan at work: programs with their parameters, memory, device and scales, under autograd."""
