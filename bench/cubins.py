@@ -130,7 +130,7 @@ def look(build, model, recipe, folder):
             "instructions": sum(operation(t) != "NOP" for t in lines),
             "constant_loads": sum("CONSTANT" in operation(t) for t in lines),
             "each": own_instructions(code[k["symbol"]]) / elements(text[k["symbol"]]),
-            "gelu": "f8_fn_tanh" in text[k["symbol"]] or "f8_fn_erf" in text[k["symbol"]],
+            "gelu": "f8_fn_gelu" in text[k["symbol"]],
             "share": moved.get(k["hash"], 0) / max(1, sum(moved.values()))})
     return sorted(rows, key=lambda r: -r["share"])
 

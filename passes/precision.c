@@ -16,6 +16,9 @@
  * bf16, so is the bias: y = bf16(acc + bf16(bias)), as the epilogue of a GEMM computes it. From
  * here on a linear is known by that name (recipe patterns, FP8 state, explain).
  *
+ * A gelu whose result is rounded gets `rounded = bf16`. Polynomials with errors far below bf16's then
+ * take the place of erf, tanh and exp, in its derivative, too: no later pass decides that.
+ *
  * A constant whose value reaches bf16 is at most bf16's largest finite number in magnitude. Models
  * hide scores by adding or selecting f32's least number, which PyTorch's finfo(float32).min gives;
  * bf16's is 0.4% nearer to 0, so it would be rounded to -Inf, and the softmax of a row in which
@@ -179,6 +182,20 @@ static f8_ref lower_attention(precision *p, f8_graph *g, const f8_graph *from, f
     return remake_as(g, from, old, in, p->dtype, attr);
 }
 
+/* A gelu whose result is rounded says so: then polynomials compute it and its derivative. */
+static f8_ref lower_gelu(precision *p, f8_graph *g, const f8_graph *from, f8_ref old,
+                         const f8_ref *in)
+{
+    const f8_node *n = f8_at(from, old);
+    const int n_attrs = f8_op_facts(n->op)->n_attrs;
+    f8_attr attr[F8_MAX_ATTRS];
+    memcpy(attr, n->attr, (size_t)n_attrs * sizeof *attr);
+    for (int i = 0; i < n_attrs; i++)
+        if (attr[i].key == F8_A_ROUNDED && is_narrow(p, &n->type, p->wide[old]))
+            attr[i].i = p->dtype;
+    return narrow(p, g, remake_as(g, from, old, in, F8_F32, attr), p->wide[old]);
+}
+
 /* Moving elements is exact in any dtype; several operands must agree on one. */
 static f8_ref move(const precision *p, f8_graph *g, const f8_graph *from, f8_ref old,
                    const f8_ref *in)
@@ -287,6 +304,8 @@ static f8_ref rewrite(void *user, f8_graph *to, const f8_graph *from, f8_ref old
     }
     if (n->op == F8_OP_CAST)
         return explicit_cast(p, to, from, old, in);
+    if (n->op == F8_OP_GELU)
+        return lower_gelu(p, to, from, old, in);
     if (n->op == F8_OP_ADD && p->scores[old] && !n->clone && is_narrow(p, &n->type, p->wide[old]))
         return masked(p, to, from, old, in);
     const bool product =

@@ -209,6 +209,29 @@ static double minimum(double a, double b)
     return a < b ? a : b < a ? b : a + b;
 }
 
+static double gelu_gate(double x)
+{
+    return 0.5 * erfc(-x * sqrt(0.5));
+}
+
+static double gelu_slope(double x)
+{
+    return gelu_gate(x) + x * exp(-0.5 * x * x) / sqrt(2 * acos(-1));
+}
+
+static double gelu_gate_tanh(double x)
+{
+    return 0.5 * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
+}
+
+/* x g(x) with g = 1 / (1 + exp(-2 u)), so g' = 2 u' g (1 - g). */
+static double gelu_slope_tanh(double x)
+{
+    const double gate = gelu_gate_tanh(x), rest = gelu_gate_tanh(-x);
+    const double inner = sqrt(2 / acos(-1)) * (1 + 3 * 0.044715 * x * x);
+    return rest > 0 && gate > 0 ? gate + 2 * x * inner * gate * rest : gate;
+}
+
 static double eval_double(f8_op op, double a, double b, double c)
 {
     switch (op) {
@@ -230,6 +253,10 @@ static double eval_double(f8_op op, double a, double b, double c)
     case F8_OP_SIN: return sin(a);
     case F8_OP_COS: return cos(a);
     case F8_OP_SIGMOID: return 1 / (1 + exp(-a));
+    case F8_OP_GELU_ERF: return a * gelu_gate(a);
+    case F8_OP_GELU_TANH: return a * gelu_gate_tanh(a);
+    case F8_OP_GELU_ERF_SLOPE: return gelu_slope(a);
+    case F8_OP_GELU_TANH_SLOPE: return gelu_slope_tanh(a);
     case F8_OP_RELU: return isnan(a) || a > 0 ? a : 0;
     case F8_OP_FLOOR: return floor(a);
     case F8_OP_POW2_FLOOR: return a == 0 || !isfinite(a) ? a : copysign(ldexp(1, ilogb(a)), a);

@@ -494,8 +494,7 @@ RULE(softmax)
 
 RULE(gelu)
 {
-    bool tanh_form = f8_attr_s(g, y, F8_A_APPROXIMATE)[0] == 't';
-    dx[0] = mul(g, dy, f8_gelu_slope(g, f8_at(g, y)->in[0], tanh_form));
+    dx[0] = mul(g, dy, f8_gelu_slope(g, f8_at(g, y)->in[0], f8_gelu_form_of(g, y)));
 }
 
 RULE(silu)

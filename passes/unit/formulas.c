@@ -200,15 +200,26 @@ static f8_ref gelu_gate(f8_graph *g, f8_ref x, bool tanh_form, f8_ref *t)
     return f8_mul_const(g, f8_binary(g, F8_OP_ADD, f8_const(g, 1), *t), 0.5);
 }
 
-f8_ref f8_gelu(f8_graph *g, f8_ref x, bool tanh_form)
+f8_gelu_form f8_gelu_form_of(const f8_graph *g, f8_ref gelu)
+{
+    return (f8_gelu_form){.tanh = f8_attr_s(g, gelu, F8_A_APPROXIMATE)[0] == 't',
+                          .rounded = f8_attr_i(g, gelu, F8_A_ROUNDED) == F8_BF16};
+}
+
+f8_ref f8_gelu(f8_graph *g, f8_ref x, f8_gelu_form form)
 {
     f8_ref t;
-    return f8_binary(g, F8_OP_MUL, x, gelu_gate(g, x, tanh_form, &t));
+    if (form.rounded)
+        return f8_unary(g, form.tanh ? F8_OP_GELU_TANH : F8_OP_GELU_ERF, x);
+    return f8_binary(g, F8_OP_MUL, x, gelu_gate(g, x, form.tanh, &t));
 }
 
 /* tanh: gate + 0.5 x (1 - t^2) u', u' = sqrt(2/pi) (1 + 3 c x^2); erf: gate + x pdf(x). */
-f8_ref f8_gelu_slope(f8_graph *g, f8_ref x, bool tanh_form)
+f8_ref f8_gelu_slope(f8_graph *g, f8_ref x, f8_gelu_form form)
 {
+    if (form.rounded)
+        return f8_unary(g, form.tanh ? F8_OP_GELU_TANH_SLOPE : F8_OP_GELU_ERF_SLOPE, x);
+    const bool tanh_form = form.tanh;
     f8_ref t, gate = gelu_gate(g, x, tanh_form, &t), one = f8_const(g, 1), rest;
     f8_ref x2 = f8_binary(g, F8_OP_MUL, x, x);
     if (tanh_form) {

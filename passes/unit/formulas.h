@@ -38,8 +38,16 @@ f8_ref f8_rmsnorm(f8_graph *g, f8_ref x, f8_ref weight, double eps);
 f8_ref f8_softmax(f8_graph *g, f8_ref x);
 f8_ref f8_silu(f8_graph *g, f8_ref x);
 f8_ref f8_silu_slope(f8_graph *g, f8_ref x);
-f8_ref f8_gelu(f8_graph *g, f8_ref x, bool tanh_form);
-f8_ref f8_gelu_slope(f8_graph *g, f8_ref x, bool tanh_form);
+
+/* What a gelu computes: by tanh or by erf; and whether its readers round the result to bf16 or
+ * less, so that polynomials do (ir/num/scalar.def). */
+typedef struct f8_gelu_form {
+    bool tanh, rounded;
+} f8_gelu_form;
+
+f8_gelu_form f8_gelu_form_of(const f8_graph *g, f8_ref gelu);
+f8_ref f8_gelu(f8_graph *g, f8_ref x, f8_gelu_form form);
+f8_ref f8_gelu_slope(f8_graph *g, f8_ref x, f8_gelu_form form);
 
 /* x [.., T, heads * D], rotated by halves. x may be the cast of a stored value; then the stored
  * value is rolled. */

@@ -66,6 +66,14 @@ static const struct {
      "%1 = reduce_max(%x); %2 = mul(%x, %1); %h = cast(%2) {to = bf16}; %s = slice(%h) {stop = 4}; "
      "%3 = cast(w) {to = bf16}; %w.fprop = matmul(%s, %3) {name = \"w\", role = \"fprop\"}; %4 = "
      "cross_entropy(%w.fprop, %t); return %4"},
+    /* a gelu whose result is rounded may be a polynomial; the function's result is not rounded */
+    {"current",
+     "func forward(%x: f32[3, 4]) -> (%y: f32[3, 4]) {\n"
+     "  return gelu(gelu(%x) {approximate = \"none\"})\n}\n",
+     "%1 = gelu(%x) {approximate = \"none\", rounded = bf16}; %2 = cast(%1) {to = bf16}; "
+     "%3 = cast(%2); %4 = gelu(%3); return %4"},
+    {"f32", "func forward(%x: f32[3, 4]) -> (%y: f32[3, 4]) {\n  return gelu(gelu(%x))\n}\n",
+     "%1 = gelu(%x); %2 = gelu(%1); return %2"},
     /* attention takes and gives bf16; a cast in the text is kept as asked */
     {"bf16",
      "func forward(%x: f32[1, 3, 4], %i: i32[3, 1]) -> (%y: f32[1, 3, 4]) {\n"

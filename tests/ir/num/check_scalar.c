@@ -125,22 +125,59 @@ static double sigmoid(double x)
     return 1 / (1 + exp(-x));
 }
 
-/* Where a function is measured: |x| <= limit, x >= least. */
+static double gelu_erf(double x)
+{
+    return x / 2 * erfc(-x / sqrt(2));
+}
+
+static double gelu_erf_slope(double x)
+{
+    return erfc(-x / sqrt(2)) / 2 + x * exp(-x * x / 2) / sqrt(2 * M_PI);
+}
+
+static double inner(double x)
+{
+    return sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+}
+
+static double gelu_tanh(double x)
+{
+    return x / 2 * (1 + tanh(inner(x)));
+}
+
+static double gelu_tanh_slope(double x)
+{
+    if (fabs(x) > 30) /* 0 Inf below */
+        return x > 0;
+    const double u = inner(x), slope = sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+    return (1 + tanh(u)) / 2 + x / 2 * slope / (cosh(u) * cosh(u));
+}
+
+/* Where a function is measured: |x| <= limit, x >= least. `absolute`: its reader rounds to bf16
+ * or less, and its error is in units of 2^-24 of the larger of 1 and the result. */
 static const struct {
     f8_sfn fn;
     double (*exact)(double);
     float limit, least;
+    bool absolute;
 } functions[] = {
-    {F8_FN_EXP, exp, INFINITY, -INFINITY},   {F8_FN_LOG, log, INFINITY, -INFINITY},
-    {F8_FN_TANH, tanh, INFINITY, -INFINITY}, {F8_FN_ERF, erf, INFINITY, -INFINITY},
-    {F8_FN_SIN, sin, 0x1p21f, -INFINITY},    {F8_FN_COS, cos, 0x1p21f, -INFINITY},
-    {F8_FN_SIGMOID, sigmoid, INFINITY, -88},
+    {F8_FN_EXP, exp, INFINITY, -INFINITY, false},
+    {F8_FN_LOG, log, INFINITY, -INFINITY, false},
+    {F8_FN_TANH, tanh, INFINITY, -INFINITY, false},
+    {F8_FN_ERF, erf, INFINITY, -INFINITY, false},
+    {F8_FN_SIN, sin, 0x1p21f, -INFINITY, false},
+    {F8_FN_COS, cos, 0x1p21f, -INFINITY, false},
+    {F8_FN_SIGMOID, sigmoid, INFINITY, -88, false},
+    {F8_FN_GELU_ERF, gelu_erf, INFINITY, -INFINITY, true},
+    {F8_FN_GELU_TANH, gelu_tanh, INFINITY, -INFINITY, true},
+    {F8_FN_GELU_ERF_SLOPE, gelu_erf_slope, 0x1p64f, -INFINITY, true},
+    {F8_FN_GELU_TANH_SLOPE, gelu_tanh_slope, 0x1p64f, -INFINITY, true},
 };
 enum { N_FUNCTIONS = sizeof functions / sizeof *functions };
 
 /* |got - exact| in units in the last place of the exact result; 0 when both are the same special
  * value, Inf when only one is. */
-static double ulp_error(float got, double exact)
+static double ulp_error(float got, double exact, bool absolute)
 {
     float rounded = (float)exact;
     if (isnan(exact) || isnan(got))
@@ -148,6 +185,8 @@ static double ulp_error(float got, double exact)
     if (isinf(rounded) || isinf(got))
         return rounded == got || nextafterf(rounded, 0) == got || nextafterf(got, 0) == rounded
                    ? 0 : INFINITY;
+    if (absolute)
+        return fabs((double)got - exact) * 0x1p24 / fmax(1, fabs(exact));
     if (exact == 0)
         return got == 0 && !signbit(got) == !signbit(exact) ? 0 : INFINITY;
     int e = ilogb(exact) < -126 ? -126 : ilogb(exact);
@@ -162,7 +201,7 @@ static double measure(int f, const uint32_t *bits, size_t n, uint32_t *where)
         float x = f8_from_bits(bits[i]);
         if (fabsf(x) > functions[f].limit || x < functions[f].least)
             continue;
-        double e = ulp_error(f8_from_bits(out[i]), functions[f].exact(x));
+        double e = ulp_error(f8_from_bits(out[i]), functions[f].exact(x), functions[f].absolute);
         if (e > worst) {
             worst = e;
             *where = bits[i];
@@ -191,7 +230,7 @@ END_TEST
 START_TEST(error_at_edges)
 {
     static const float edge[] = {0,      0x1p-149f, 0x1p-126f, 0x1p-24f,   0.3465736f, 0.70710677f,
-                                 1,      1.25f,     1.4142135f, 3.95f,     9.01f,      10,
+                                 1,      1.25f,     1.4142135f, 3.95f,     4.71875f,   4.75f, 9.01f, 10,
                                  88.376f, 88.72284f, 87.33655f, 103.27893f, 103.97208f, 104,
                                  1.5707964f, 3.1415927f, 6.2831855f, 355, 710, 51471.855f, 1e5f,
                                  0x1p21f, 0x1.fffffep127f, INFINITY};
@@ -210,6 +249,19 @@ START_TEST(error_at_edges)
 }
 END_TEST
 
+/* All bf16 inputs: what a linear that precedes an activation gives. */
+START_TEST(error_of_bf16)
+{
+    const f8_scalar_body *p = f8_scalar_function(functions[_i].fn);
+    uint32_t where = 0;
+    for (uint32_t u = 0; u < CHUNK; u++)
+        in[u] = u << 16;
+    const double e = measure(_i, in, CHUNK, &where);
+    ck_assert_msg(e <= p->max_ulp && (!functions[_i].absolute || e >= 0.9 * p->max_ulp),
+                  "%s(%a): %g", p->name, f8_from_bits(where), e);
+}
+END_TEST
+
 static void expect(f8_sfn fn, float x, float want)
 {
     float got = f8_scalar_f32(fn, x);
@@ -224,6 +276,16 @@ START_TEST(special_values)
         expect(functions[f].fn, NAN, NAN);
         expect(functions[f].fn, -NAN, NAN);
         expect(functions[f].fn, f8_from_bits(0x7f800001), NAN);
+    }
+    for (int k = 0; k < 2; k++) { /* far off GELU is x or 0, however large x is */
+        const f8_sfn value = k ? F8_FN_GELU_TANH : F8_FN_GELU_ERF,
+                     slope = k ? F8_FN_GELU_TANH_SLOPE : F8_FN_GELU_ERF_SLOPE;
+        expect(value, 0, 0), expect(slope, 0, 0.5f);
+        expect(value, 4.75f, 4.75f), expect(value, -4.75f, 0);
+        expect(value, 1e30f, 1e30f), expect(value, -1e30f, 0);
+        expect(value, inf, inf), expect(value, -inf, NAN);
+        expect(slope, 4.75f, 1), expect(slope, -4.75f, 0);
+        expect(slope, inf, 1), expect(slope, -inf, 0);
     }
     expect(F8_FN_EXP, 0, 1), expect(F8_FN_EXP, -0.0f, 1);
     expect(F8_FN_EXP, inf, inf), expect(F8_FN_EXP, -inf, 0);
@@ -388,6 +450,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, decoders_match, 0, N_NARROW);
     tcase_add_test(t, round_bf16_matches);
     tcase_add_loop_test(t, error_everywhere, 0, N_FUNCTIONS);
+    tcase_add_loop_test(t, error_of_bf16, 0, N_FUNCTIONS);
     tcase_add_loop_test(t, error_at_edges, 0, N_FUNCTIONS);
     tcase_add_test(t, special_values);
     tcase_add_test(t, shape);

@@ -185,6 +185,8 @@ static const gradient_case cases[] = {
     {F8_OP_SOFTMAX, "x: 5", "", "softmax(x)"},
     {F8_OP_GELU, "x: 3, 8", "", "gelu(mul(x, 3)) {approximate = \"tanh\"}"},
     {F8_OP_GELU, "x: 3, 8", "", "gelu(mul(x, 3)) {approximate = \"none\"}"},
+    {F8_OP_GELU, "x: 3, 8", "", "gelu(mul(x, 3)) {rounded = bf16}"},
+    {F8_OP_GELU, "x: 3, 8", "", "gelu(mul(x, 3)) {approximate = \"none\", rounded = bf16}"},
     {F8_OP_SILU, "x: 3, 8", "", "silu(mul(x, 3))"},
     {F8_OP_ROPE, "x: 2, 5, 12", "", "mul(rope(x) {heads = 3}, x)"},
     {F8_OP_ROPE, "x: 5, 8", "", "mul(rope(x) {heads = 2, base = 100, inverse = true}, x)"},
