@@ -5,8 +5,9 @@ usage: python3 bench/cubins.py BUILD [--all] MODEL:RECIPE ...      such as gpt2_
 
 For each kernel: registers, bytes of spills and of shared memory, occupancy, calls, instructions,
 and its share of the bytes that the row kernels of micro_step read and write. `i/e` is the number of
-instructions an element: those of the loop that has most, inner loops not counted, over the elements
-that one turn of it computes. LDG.C counts loads by the read-only path. Without --all only kernels
+instructions an element: those of a turn of the loop around all others, each inner loop counted by its
+turns where its bound is a number and once where it is not, over the elements that a thread computes in
+that turn. LDG.C counts loads by the read-only path. Without --all only kernels
 with at least 1% of the bytes, or with something amiss (!), are listed: a call in a row kernel, a
 spill, or an occupancy below 50% with 1% of the bytes. Exits with 1 if anything is amiss. The batch
 is 8. FP8C_NVDISASM names nvdisasm, which the Python package nvidia-cuda-nvdisasm has; otherwise it
@@ -60,33 +61,76 @@ def operation(text):
     return words[1] if words[0].startswith("@") else words[0]
 
 
-def own_instructions(code):
-    """Of the loop that has most instructions outside of the loops in it."""
-    at, number, jumps = {}, 0, []
+def trips(body):
+    """Turns of a loop: its counter's bound over its step, which the branch at the end shows. Threads that
+    share a loop of few turns make a part of one each: the counter begins below 0 then. 1: the bound is no
+    number, as the rows of a block."""
+    predicate, bound, counter = re.match(r"@!?(U?P\d)|", body[-1]).group(1), None, None
+    for text in reversed(body[:-1]):
+        words = re.split(r"[ ,]+", re.sub(r"\.reuse", "", text))
+        if operation(text).startswith("PLOP3") and words[1] == predicate:
+            predicate = next((w.lstrip("!") for w in words[2:] if w.lstrip("!").startswith("UP")), None)
+        elif re.match(r"U?ISETP\.", operation(text)) and words[1] == predicate and ".EX" not in words[0]:
+            counter, bound = words[3], words[4]
+            break
+    if not bound or not re.match(r"-?0x", bound):
+        return 1
+    for text in body:
+        step = re.search(rf"(?:IADD3|VIADD) {counter}, {counter}(?:\.reuse)?, (0x\w+)", text)
+        if step:
+            number, step = int(bound, 16), int(step.group(1), 16)
+            return (number + step if number < 0 else number) / step
+    return 1
+
+
+def executed(code):
+    """Instructions that a thread executes in one turn of the loop around all others, with each inner loop
+    counted by its turns. Both ways of an `if` count."""
+    at, lines, jumps = {}, [], []
     for label, text in code:
         if label:
-            at[label] = number
+            at[label] = len(lines)
         else:
             target = re.search(r"`\((\.L_\w+)\)", text)
             if target and operation(text).startswith("BRA"):
-                jumps.append((number, target.group(1)))
-            number += 1
-    loops = {(at[to], of) for of, to in jumps if to in at and at[to] < of}
-    most = 0
-    for begin, end in loops:
-        inside = [(b, e) for b, e in loops if begin <= b and e <= end and (b, e) != (begin, end)]
-        covered = set()
-        for b, e in inside:
-            covered.update(range(b, e + 1))
-        most = max(most, end + 1 - begin - len(covered))
-    return most or number
+                jumps.append((len(lines), target.group(1)))
+            lines.append(text)
+    ends = {}
+    for of, to in jumps:
+        if to in at and at[to] < of:
+            ends[at[to]] = max(of, ends.get(at[to], 0))
+    whole = max(ends.items(), key=lambda loop: loop[1] - loop[0], default=(0, len(lines) - 1))
+
+    def cost(begin, end):
+        total, n = 0, begin
+        while n <= end:
+            if n in ends and ends[n] <= end and (n, ends[n]) != (begin, end):
+                total += trips(lines[n:ends[n] + 1]) * cost(n, ends[n])
+                n = ends[n] + 1
+            else:
+                total += 1
+                n += 1
+        return total
+
+    return cost(*whole)
 
 
 def elements(text):
-    """Elements that a thread computes in one turn, by the loops of the printed kernel."""
-    vectors = [int(n) for n in re.findall(r"F8_UNROLL for \(int e = 0; e < (\d+);", text)]
-    sets = [int(n) for n in re.findall(r"F8_UNROLL for \(int u = 0; u < (\d+);", text)]
-    return max(vectors, default=1) * max(sets, default=1)
+    """Elements that a thread computes in that turn, by the loops of the printed kernel whose bounds are
+    numbers. One that goes on where another has ended counts as whole, here and in `trips`."""
+    most, depth, around = 1, 0, []
+    for line in text.splitlines():
+        loop = re.search(r"\bfor \(int (\w+) = (\w+); \1 < (\d+); \1(?:\+\+| \+= (\d+))\)", line)
+        if loop and line.rstrip().endswith("{"):
+            around.append((depth, int(loop.group(3)) / int(loop.group(4) or 1)))
+        if loop and loop.group(1) == "e":
+            inside = 1
+            for _, turns in around:
+                inside *= turns
+            most = max(most, inside if line.rstrip().endswith("{") else inside * int(loop.group(3)))
+        depth += line.count("{") - line.count("}")
+        around = [(d, turns) for d, turns in around if d < depth]
+    return most
 
 
 def command(build, model, recipe, *arguments):
@@ -129,7 +173,7 @@ def look(build, model, recipe, folder):
             "calls": sum(operation(t).startswith("CALL") for t in lines),
             "instructions": sum(operation(t) != "NOP" for t in lines),
             "constant_loads": sum("CONSTANT" in operation(t) for t in lines),
-            "each": own_instructions(code[k["symbol"]]) / elements(text[k["symbol"]]),
+            "each": executed(code[k["symbol"]]) / elements(text[k["symbol"]]),
             "gelu": "f8_fn_gelu" in text[k["symbol"]],
             "share": moved.get(k["hash"], 0) / max(1, sum(moved.values()))})
     return sorted(rows, key=lambda r: -r["share"])
