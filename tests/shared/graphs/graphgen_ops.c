@@ -510,9 +510,11 @@ static void attention(f8_gen *t)
 /* One that has an operand and its shape. */
 static void plain_composite(f8_gen *t, f8_op op, f8_ref a)
 {
-    const f8_attr form =
-        F8_STR(F8_A_APPROXIMATE, op == F8_OP_GELU && f8_gen_chance(t, 2) ? "tanh" : "none");
-    f8_gen_add(t, f8_make(t->g, op, &a, 1, &form, op == F8_OP_GELU));
+    const bool tanh = op == F8_OP_GELU && f8_gen_chance(t, 2),
+               rounded = op == F8_OP_GELU && f8_gen_chance(t, 2);
+    const f8_attr form[] = {F8_STR(F8_A_APPROXIMATE, tanh ? "tanh" : "none"),
+                            F8_INT(F8_A_ROUNDED, rounded ? F8_BF16 : F8_F32)};
+    f8_gen_add(t, f8_make(t->g, op, &a, 1, form, op == F8_OP_GELU ? 2 : 0));
 }
 
 static void composite(f8_gen *t)
