@@ -64,11 +64,12 @@ f8_status f8_compilation_code_bytes(void *compilation, const f8_unit *u, f8_code
     for (uint32_t i = 0; status == F8_OK && i < plan.n_funcs; i++) {
         const int64_t bytes = plan.func[i].arena_bytes;
         const f8_func *f = f8_module_find_func(u->module, plan.func[i].name);
+        const int64_t least = bytes - f->lowered->arena_bytes + f->lowered->least_bytes;
         out->arena = bytes > out->arena ? bytes : out->arena;
         if (!strcmp(plan.func[i].name, "micro_step"))
             out->extra = bytes - f->lowered->arena_bytes;
-        else if (!f8_is_micro_step(plan.func[i].name) && bytes > out->others)
-            out->others = bytes;
+        else if (!f8_is_micro_step(plan.func[i].name) && least > out->others)
+            out->others = least;
     }
     if (status == F8_OK)
         hold_to_first(c, out);

@@ -123,6 +123,10 @@ typedef struct f8_lowered {
     f8_ref *root;          /* by ref: the root of the value's allocation; 0 outside the arena */
     int64_t arena_bytes;   /* size of the arena */
     int64_t lower_bound;   /* the most bytes live at once in this order */
+    /* less than arena_bytes: of an order that was changed for one in which more travels at once,
+     * because other functions need that much */
+    int64_t least_bytes;
+    bool has_gate; /* there may be such an order (passes/memory/overlap.c) */
     uint8_t *constants;    /* CONST space of this function: constants_bytes bytes */
     int64_t constants_bytes;
 } f8_lowered;

@@ -114,6 +114,7 @@ static f8_status pack_arena(f8_storage *s)
         return f8_arena_status(s->scratch, s->diag);
     p->arena_bytes = packed.bytes;
     p->lower_bound = packed.lower_bound;
+    p->least_bytes = packed.bytes;
     for (uint32_t i = 0; i < n; i++)
         s->base[block[i].id].place = (f8_place){.space = F8_SPACE_ARENA, .offset = block[i].offset};
     return F8_OK;
@@ -270,12 +271,34 @@ static void note_padding(f8_unit *u, const f8_func *f, f8_ref r)
     }
 }
 
+/* All functions run in one arena. What others need anyway is no loss: two buckets may then be under
+ * way where the order has one. */
+static f8_status use_room(f8_unit *u, f8_func *f)
+{
+    const f8_lowered kept = *f->lowered;
+    int64_t room = kept.arena_bytes;
+    if (!kept.has_gate)
+        return F8_OK;
+    for (size_t i = 0; i < u->module->n_funcs; i++) {
+        const int64_t bytes = u->module->func[i].lowered->arena_bytes;
+        room = bytes > room ? bytes : room;
+    }
+    F8_TRY(f8_schedule_buckets(u, f, 2));
+    F8_TRY(f8_place_function(u, f));
+    if (f->lowered->arena_bytes > room)
+        *f->lowered = kept;
+    f->lowered->least_bytes = kept.arena_bytes;
+    return F8_OK;
+}
+
 f8_status f8_pass_memory(f8_unit *u)
 {
     for (size_t i = 0; i < u->module->n_funcs; i++) {
         F8_TRY(f8_place_function(u, &u->module->func[i]));
         F8_TRY(f8_unit_within(u));
     }
+    for (size_t i = 0; i < u->module->n_funcs; i++)
+        F8_TRY(use_room(u, &u->module->func[i]));
     for (size_t i = 0; i < u->module->n_funcs; i++) {
         const f8_func *f = &u->module->func[i];
         for (uint32_t k = 0; k < f->lowered->n_groups; k++)

@@ -21,6 +21,7 @@ typedef struct f8_scheduler {
     bool *recompute;      /* by group: it does nothing but recompute what others read */
     bool *inner;          /* by group: all of its results are read by others */
     bool any_recompute;
+    uint32_t buckets; /* that may be under way at once behind a gate (overlap.c) */
     uint32_t *stamp, *stack, mark;
 } f8_scheduler;
 

@@ -14,12 +14,17 @@
  *   in use. A large one starts earlier, and so does one that would stand behind a bucket in the
  *   engine's queue. But no more than about a layer's weights travel ahead of their use.
  *
+ * Behind a gate (gate.h) groups have their turn as if nothing had been received. So a bucket of new
+ * parameters starts as soon as it is there, and the next one is computed beside it; `buckets` of
+ * them are under way at most.
+ *
  * How fast bytes travel is not known here. The second kind is planned for bytes that all together
  * take as long as all compute: slower ones could not be hidden anyway. For the first kind several
  * orders are made (`speeds`), and the one is taken that hides most where bytes take half, and three
  * quarters, as long as all compute. */
 #include "passes/memory/overlap.h"
 
+#include "passes/memory/gate.h"
 #include "passes/unit/cost.h"
 
 enum {
@@ -37,6 +42,8 @@ typedef struct plan {
     uint32_t **before;    /* the groups that must run before, as often as there are edges */
     bool *travels;        /* it is a collective that exchanges bytes */
     bool *own;            /* it depends on variables alone */
+    uint32_t gate;        /* see above; NONE: there is none */
+    bool *behind;         /* it runs after the gate because it must */
     uint32_t *use;        /* of such a group: the first turn that needs it for something else */
     bool *later;          /* it depends on what was received, or prepares what is sent */
     bool *lazy;        /* it prepares what is sent from nothing: it runs right before its reader */
@@ -159,9 +166,11 @@ static void find_later(plan *p)
 {
     for (uint32_t turn = 0; turn < p->n; turn++) {
         const uint32_t i = p->base[turn];
-        p->later[i] |= p->travels[i] && !is_fetch(p, i);
-        for (uint32_t k = 0; k < p->s->next[i].n && p->later[i]; k++)
-            p->later[p->s->next[i].to[k] / 2] = true;
+        p->later[i] = i != p->gate && (p->later[i] || (p->travels[i] && !is_fetch(p, i)));
+        for (uint32_t k = 0; k < p->s->next[i].n && p->later[i]; k++) {
+            const uint32_t to = p->s->next[i].to[k] / 2;
+            p->later[to] |= p->behind[i] || !p->behind[to];
+        }
     }
     for (uint32_t turn = p->n; turn-- > 0;) {
         const uint32_t i = p->base[turn];
@@ -218,6 +227,8 @@ static void find_times(plan *p)
         if (held_by(p, i) > p->limit)
             p->limit = held_by(p, i);
     }
+    if (p->gate != NONE)
+        p->limit *= p->s->buckets;
 }
 
 static double seconds_of(const plan *p, uint32_t i)
@@ -336,6 +347,12 @@ static double when_there(const plan *p, uint32_t i)
     return there;
 }
 
+/* Whether the group behind the gate costs nothing, as one that joins what is sent. */
+static bool is_free(const plan *p, uint32_t i)
+{
+    return p->behind[i] && p->seconds[i] <= 0;
+}
+
 /* Of the ready groups, as an index: of collectives the one that waits for most others, else the one
  * whose operands are there first; then the first in the given order. NONE: there is none. */
 static uint32_t best_ready(const plan *p, bool travels)
@@ -345,6 +362,7 @@ static uint32_t best_ready(const plan *p, bool travels)
     for (uint32_t k = 0; k < p->n_ready; k++) {
         const uint32_t i = p->ready[k];
         const double there = when_there(p, i), key = p->travels[i]    ? -(double)p->depth[i]
+                                                     : is_free(p, i)  ? -1
                                                      : there > p->now ? there
                                                                       : p->now;
         if (p->travels[i] == travels &&
@@ -428,6 +446,8 @@ static void make_order(plan *p)
         if (p->later[i] || p->lazy[i] || is_fetch(p, i))
             continue;
         go_ahead(p, p->now);
+        if (i == p->gate)
+            give_later(p, true);
         give_turn(p, i);
         give_later(p, false);
     }
@@ -468,7 +488,8 @@ static f8_status set_up(plan *p, f8_scheduler *s, const uint32_t *order)
     const uint32_t n = s->lowered->n_groups;
     uint32_t **const numbers[] = {&p->at,    &p->use,    &p->left,  &p->readers, &p->order,
                                   &p->depth, &p->height, &p->ready, &p->fetch,   &p->due};
-    bool **const flags[] = {&p->travels, &p->own, &p->later, &p->lazy, &p->waited, &p->done};
+    bool **const flags[] = {&p->travels, &p->own,    &p->behind, &p->later,
+                            &p->lazy,    &p->waited, &p->done};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         *numbers[i] = F8_NEW_ARRAY(a, uint32_t, n);
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
@@ -496,6 +517,7 @@ static f8_status order_for(f8_scheduler *s, const uint32_t *base, const double *
     *p = (plan){.seconds = seconds, .speed = speed, .even = even};
     F8_TRY(set_up(p, s, base));
     find_own(p);
+    F8_TRY(f8_find_gate(s, p->own, p->behind, &p->gate));
     find_later(p);
     find_depths(p);
     list_fetches(p);
@@ -565,5 +587,6 @@ f8_status f8_order_overlap(f8_scheduler *s, uint32_t *order, int64_t *peak)
     F8_TRY(best_order(s, order, seconds, &best));
     for (uint32_t i = 0; i < n; i++)
         order[i] = best.order[i];
+    s->lowered->has_gate = best.gate != NONE;
     return find_peak(&best, peak);
 }

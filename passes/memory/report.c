@@ -303,8 +303,8 @@ f8_status f8_memory_fixed(f8_unit *u, f8_memory_outside *out)
         if (!f->lowered->place)
             F8_TRY(f8_place_function(u, f));
         out->rest += ports_bytes(u, f) + f->lowered->constants_bytes;
-        if (!f8_is_micro_step(f->name) && f->lowered->arena_bytes > out->others)
-            out->others = f->lowered->arena_bytes;
+        if (!f8_is_micro_step(f->name) && f->lowered->least_bytes > out->others)
+            out->others = f->lowered->least_bytes;
     }
     if (!u->options.code_bytes)
         return F8_OK;

@@ -74,7 +74,7 @@ const char *f8_memory_name(const f8_func *f, f8_ref r, f8_arena *arena);
 typedef struct f8_memory_outside {
     int64_t rest;   /* variables, ports, constants, and the scratch of kernels and GEMMs */
     int64_t extra;  /* what code adds to micro_step's arena */
-    int64_t others; /* the largest arena of the other functions, all of it */
+    int64_t others; /* the largest arena that another function needs (least_bytes) */
 } f8_memory_outside;
 f8_status f8_memory_fixed(f8_unit *u, f8_memory_outside *out);
 

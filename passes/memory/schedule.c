@@ -182,9 +182,9 @@ static f8_status best_order(f8_scheduler *s, f8_arena *arena)
     return F8_OK;
 }
 
-f8_status f8_schedule_function(f8_unit *u, f8_func *f)
+f8_status f8_schedule_buckets(f8_unit *u, f8_func *f, uint32_t buckets)
 {
-    f8_scheduler s = {.lowered = f->lowered, .diag = u->diag};
+    f8_scheduler s = {.lowered = f->lowered, .diag = u->diag, .buckets = buckets};
     const size_t n = f->lowered->n_groups;
     f8_arena_init(&s.scratch, &u->arena->allocator);
     f8_status status = f8_storage_build(&s.storage, f, f8_unit_target(u), &s.scratch, u->diag);
@@ -204,6 +204,11 @@ f8_status f8_schedule_function(f8_unit *u, f8_func *f)
         status = best_order(&s, u->arena);
     f8_arena_end(&s.scratch);
     return status;
+}
+
+f8_status f8_schedule_function(f8_unit *u, f8_func *f)
+{
+    return f8_schedule_buckets(u, f, 1);
 }
 
 f8_status f8_pass_schedule(f8_unit *u)

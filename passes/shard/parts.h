@@ -13,6 +13,9 @@ f8_type f8_shard_type(const f8_type *whole, int32_t ranks);
 f8_ref f8_shard_of(f8_graph *g, int32_t ranks, f8_ref whole);
 /* The shard with zeros in the rows past the whole's last. */
 f8_ref f8_shard_clean(f8_graph *g, int32_t ranks, f8_ref shard, const f8_type *whole);
+/* As f8_gather, for wholes that are stored: each is the storage of all its rows and no others. */
+bool f8_gather_stored(f8_graph *g, int32_t ranks, const f8_ref *shard, const f8_type *type,
+                      size_t n, const char *name, f8_ref *whole);
 /* n values of the ranks, summed over them: this rank's shards of the sums, in one exchange. order:
  * the attribute. */
 bool f8_reduce_to_shards(f8_graph *g, int32_t ranks, const f8_ref *x, size_t n, const char *order,
@@ -25,6 +28,21 @@ typedef const f8_type *const *f8_wholes;
 /* Rewrites f, whose ports of these variables become their shards: nodes that can be computed shard
  * by shard are, and shards are gathered where others read them. */
 f8_status f8_shard_propagate(f8_unit *u, f8_func *f, f8_wholes whole);
+
+/* ---- results.c ---- */
+
+/* An f32 result of which this rank has computed its shard, and of which all ranks need the whole.
+ */
+typedef struct f8_result {
+    f8_ref old;   /* its number in the order of computing */
+    f8_ref shard; /* this rank's */
+    f8_type type; /* of the whole */
+    const char *name;
+    f8_ref whole;
+} f8_result;
+
+/* Gathers them in a few buckets; fills `whole` and sorts `of`. */
+f8_status f8_shard_gather_results(const f8_unit *u, f8_graph *g, f8_result *of, size_t n);
 
 /* ---- gradients.c ---- */
 

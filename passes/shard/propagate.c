@@ -14,6 +14,7 @@
 #include "passes/shard/parts.h"
 
 #include "ir/num/granularity.h"
+#include "passes/unit/collectives.h"
 
 #include <string.h>
 
@@ -36,6 +37,7 @@ typedef struct refs {
 typedef struct propagation {
     const f8_unit *u;
     const f8_func *f;
+    f8_wholes wholes;
     f8_graph *to;
     const f8_graph *from;
     int32_t ranks;
@@ -92,11 +94,6 @@ static bool differs(const propagation *p, const f8_node *n)
     return own;
 }
 
-static bool listed(const refs *list, f8_ref r)
-{
-    return f8_listed(list->ref, (uint32_t)list->n, r);
-}
-
 static f8_ref again(const propagation *p, f8_ref old)
 {
     const f8_node *n = f8_at(p->from, old);
@@ -118,32 +115,32 @@ static f8_ref local_amax(propagation *p, f8_ref old)
     return p->made[old] = again(p, old);
 }
 
-/* The largest of the ranks' amaxes, in one exchange for all that wait. */
-static bool join_amaxes(propagation *p)
+/* All that wait, as one vector; 0 after a failure. */
+static f8_ref waiting_vector(propagation *p)
 {
     f8_graph *g = p->to;
-    const size_t n = p->waiting.n;
-    int64_t at = 0;
-    f8_ref *vector = F8_NEW_ARRAY(g->arena, f8_ref, n + 1);
-    if (!vector)
-        return f8_arena_status(g->arena, g->diag) == F8_OK;
-    for (size_t i = 0; i < n; i++) {
+    f8_ref *vector = F8_NEW_ARRAY(g->arena, f8_ref, p->waiting.n);
+    if (!vector) {
+        f8_arena_status(g->arena, g->diag);
+        return 0;
+    }
+    for (size_t i = 0; i < p->waiting.n; i++) {
         const f8_ref amax = p->made[p->waiting.ref[i]];
         if (!amax)
-            return false;
+            return 0;
         const f8_type t = {
             .dtype = F8_F32, .rank = 1, .dim = {f8_type_elements(f8_type_of(g, amax))}};
         vector[i] = f8_reshape(g, amax, &t);
     }
-    p->waiting.n = 0;
-    if (!n)
-        return true;
-    const f8_ref own = f8_concat(g, vector, n, 0);
-    const f8_attr attr[] = {F8_INT(F8_A_RANKS, p->ranks), F8_STR(F8_A_REDUCE, "amax")};
-    const f8_ref all = f8_make(g, F8_OP_ALL_REDUCE, &own, 1, attr, 2);
-    if (all)
-        f8_set_name(g, all, "amax");
-    for (size_t i = 0; i < n && all; i++) {
+    return f8_concat(g, vector, p->waiting.n, 0);
+}
+
+/* all: the largest of the ranks' amaxes, as waiting_vector has a rank's. */
+static bool give_amaxes(propagation *p, f8_ref all)
+{
+    f8_graph *g = p->to;
+    int64_t at = 0;
+    for (size_t i = 0; i < p->waiting.n && all; i++) {
         const f8_ref old = p->waiting.ref[i];
         const f8_type t = *f8_type_of(g, p->made[old]);
         const int64_t end = at + f8_type_elements(&t);
@@ -151,7 +148,91 @@ static bool join_amaxes(propagation *p)
         p->form[old] = WHOLE;
         at = end;
     }
+    p->waiting.n = 0;
     return g->diag->status == F8_OK;
+}
+
+/* ---- results that are gathered ---- */
+
+/* Whether port i gets the whole of a value, while its variable is not shared. */
+static bool is_gathered(const propagation *p, size_t i)
+{
+    return p->form[p->result[i]] == SHARD && p->f->out[i].type.dtype == F8_F32 &&
+           !(p->f->out[i].var >= 0 && p->wholes[p->f->out[i].var]);
+}
+
+/* Whether all results are computed, and some are to be gathered. */
+static bool results_are_made(const propagation *p)
+{
+    bool any = false;
+    for (size_t i = 0; i < p->f->n_out; i++) {
+        if (p->f->out[i].var >= 0 && p->u->module->var[p->f->out[i].var].kind == F8_VAR_PARAM &&
+            !p->made[p->result[i]])
+            return false;
+        any |= is_gathered(p, i) && p->made[p->result[i]];
+    }
+    return any;
+}
+
+/* The wholes of results that are not shared, in buckets; amaxes that wait travel in the last one.
+ */
+static bool gather_results(propagation *p)
+{
+    f8_graph *g = p->to;
+    f8_result *of = F8_NEW_ARRAY(g->arena, f8_result, p->f->n_out + 1);
+    size_t n = 0;
+    if (!of)
+        return f8_arena_status(g->arena, g->diag) == F8_OK;
+    for (size_t i = 0; i < p->f->n_out; i++) {
+        const f8_ref old = p->result[i];
+        if (!is_gathered(p, i) || p->whole[FORWARD][old])
+            continue;
+        p->whole[FORWARD][old] = p->made[old]; /* it is listed */
+        of[n++] =
+            (f8_result){.old = old,
+                        .shard = p->made[old],
+                        .type = f8_at(p->from, old)->type,
+                        .name = p->f->out[i].var < 0 ? p->f->out[i].name
+                                                     : p->u->module->var[p->f->out[i].var].name};
+    }
+    if (p->waiting.n) {
+        const f8_ref own = waiting_vector(p);
+        if (!own)
+            return false;
+        f8_type all = *f8_type_of(g, own);
+        all.dim[0] *= p->ranks;
+        of[n++] = (f8_result){.old = UINT32_MAX, .shard = own, .type = all, .name = "amax"};
+    }
+    if (f8_shard_gather_results(p->u, g, of, n) != F8_OK)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        if (of[i].old != UINT32_MAX) {
+            p->whole[FORWARD][of[i].old] = of[i].whole;
+            continue;
+        }
+        const f8_type rows = {
+            .dtype = F8_F32, .rank = 2, .dim = {p->ranks, of[i].type.dim[0] / p->ranks}};
+        give_amaxes(p, f8_join_rows(g, f8_reshape(g, of[i].whole, &rows), true));
+    }
+    return g->diag->status == F8_OK;
+}
+
+/* ---- joining amaxes ---- */
+
+/* The largest of the ranks' amaxes, in one exchange for all that wait. */
+static bool join_amaxes(propagation *p)
+{
+    f8_graph *g = p->to;
+    if (!p->waiting.n)
+        return true;
+    if (results_are_made(p))
+        return gather_results(p);
+    const f8_ref own = waiting_vector(p);
+    const f8_attr attr[] = {F8_INT(F8_A_RANKS, p->ranks), F8_STR(F8_A_REDUCE, "amax")};
+    const f8_ref all = own ? f8_make(g, F8_OP_ALL_REDUCE, &own, 1, attr, 2) : 0;
+    if (all)
+        f8_set_name(g, all, "amax");
+    return give_amaxes(p, all);
 }
 
 /* ---- whole values ---- */
@@ -354,18 +435,10 @@ static f8_status store_shard(propagation *p, f8_port *out, f8_ref old, const f8_
     return p->to->diag->status;
 }
 
-/* Results that are not shared are gathered: the small ones together. */
 static f8_status finish(propagation *p, const f8_unit *u, f8_func *f, f8_wholes whole)
 {
-    refs small = {.ref = F8_NEW_ARRAY(p->to->arena, f8_ref, f->n_out + 1)};
-    if (!small.ref)
-        return f8_arena_status(p->to->arena, p->to->diag);
-    for (size_t i = 0; i < f->n_out; i++)
-        if (p->form[p->result[i]] == SHARD && !(f->out[i].var >= 0 && whole[f->out[i].var]) &&
-            is_small(&f8_at(p->from, p->result[i])->type) && !listed(&small, p->result[i]))
-            small.ref[small.n++] = p->result[i];
-    if (small.n)
-        gather(p, &small, FORWARD, "small");
+    if (!gather_results(p))
+        return p->to->diag->status;
     for (size_t i = 0; i < f->n_out; i++) {
         f8_port *out = &f->out[i];
         const f8_ref old = p->result[i];
@@ -399,6 +472,7 @@ static f8_status set_up(propagation *p, const f8_unit *u, f8_func *f, f8_wholes 
         widest = f8_at(g, r)->n_in > widest ? f8_at(g, r)->n_in : widest;
     *p = (propagation){.u = u,
                        .f = f,
+                       .wholes = whole,
                        .from = g,
                        .ranks = f8_unit_ranks(u),
                        .form = F8_NEW_ARRAY(g->arena, uint8_t, g->n_nodes),

@@ -2,7 +2,7 @@
  *
  *   micro_step  grad.P += sum over the ranks of dP. The loss is the mean over the ranks
  *   eval        the loss is the mean over the ranks; other results are the rank's own
- *   update      amax histories get the largest amax of any rank, in one exchange
+ *   update      amax histories get the largest amax of any rank, in one exchange with the norm
  *
  * By the stage of ZeRO (Rajbhandari et al., arXiv 1910.02054, section 5) the ranks share variables:
  *
@@ -18,6 +18,7 @@
  * are, too. */
 #include "passes/shard/shard.h"
 #include "passes/shard/parts.h"
+#include "passes/unit/collectives.h"
 #include "passes/unit/formulas.h"
 
 #include <string.h>
@@ -60,41 +61,92 @@ static void mean_loss(const f8_unit *u, f8_func *f)
     loss->ref = f8_mul_const(f->graph, sum, 1.0 / ranks);
 }
 
-/* ---- amaxes ---- */
+/* ---- what update exchanges before it knows the norm ---- */
 
-typedef struct amaxes {
+/* fp8.amax, which is the rank's own, and the ranks' sums for the norm travel in one exchange. */
+typedef struct exchange {
+    const f8_func *f;
     int32_t ranks;
-    f8_ref port, seen; /* of the old graph: fp8.amax; of the new one: the largest of any rank */
-} amaxes;
+    size_t in;              /* the port of fp8.amax */
+    f8_ref port, sums;      /* of the old graph: fp8.amax; the gather of the sums, or 0 */
+    f8_ref largest, summed; /* of the new one: the largest of any rank; the gathered sums */
+} exchange;
+
+/* x as [elements]. */
+static f8_ref vector_of(f8_graph *g, f8_ref x)
+{
+    const f8_type t = {.dtype = F8_F32, .rank = 1, .dim = {f8_type_elements(f8_type_of(g, x))}};
+    return f8_reshape(g, x, &t);
+}
+
+/* sums: this rank's, in the new graph. */
+static void join(exchange *x, f8_graph *g, f8_ref sums)
+{
+    const f8_ref amax = x->f->in[x->in].ref;
+    const int64_t n = f8_type_elements(f8_type_of(g, sums));
+    f8_type shape = *f8_type_of(g, amax);
+    const int64_t all = n + f8_type_elements(&shape);
+    const f8_ref own = f8_concat(g, (f8_ref[]){vector_of(g, sums), vector_of(g, amax)}, 2, 0),
+                 rows = f8_make(g, F8_OP_ALL_GATHER, &own, 1, &F8_INT(F8_A_RANKS, x->ranks), 1);
+    if (!rows)
+        return;
+    f8_set_name(g, rows, "grad_norm and fp8.amax");
+    x->summed = f8_slice(g, rows, 1, 0, n);
+    x->largest = f8_reshape(g, f8_join_rows(g, f8_slice(g, rows, 1, n, all), true), &shape);
+}
 
 /* Users of fp8.amax read the largest of any rank. */
 static f8_ref of_all_ranks(void *user, f8_graph *to, const f8_graph *from, f8_ref old,
                            const f8_ref *in)
 {
-    amaxes *a = user;
+    exchange *x = user;
     const f8_node *n = f8_at(from, old);
     f8_ref operand[3];
     bool reads = false;
+    if (old == x->sums) {
+        join(x, to, in[0]);
+        return x->summed;
+    }
     for (uint32_t i = 0; i < n->n_in; i++)
-        reads |= n->in[i] == a->port;
+        reads |= n->in[i] == x->port;
     if (!reads || n->n_in > 3)
         return 0;
     for (uint32_t i = 0; i < n->n_in; i++) {
-        if (n->in[i] == a->port && !a->seen)
-            a->seen = over_ranks(to, in[i], a->ranks, "amax");
-        operand[i] = n->in[i] == a->port ? a->seen : in[i];
+        if (n->in[i] == x->port && !x->largest)
+            x->largest = over_ranks(to, in[i], x->ranks, "amax");
+        operand[i] = n->in[i] == x->port ? x->largest : in[i];
     }
     return f8_make_clone(to, n->op, operand, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs,
                          n->clone);
 }
 
+/* The gather that autodiff has made for the norm, if nothing before it reads fp8.amax; or 0. */
+static f8_ref sums_before(const f8_graph *g, f8_ref amax)
+{
+    for (f8_ref r = 1; r < g->n_nodes; r++) {
+        const f8_node *n = f8_at(g, r);
+        if (n->op == F8_OP_ALL_GATHER && f8_type_of(g, n->in[0])->dtype == F8_F32)
+            return f8_type_of(g, n->in[0])->rank == 1 ? r : 0;
+        for (uint32_t i = 0; i < n->n_in; i++)
+            if (n->in[i] == amax)
+                return 0;
+    }
+    return 0;
+}
+
 static f8_status largest_amaxes(f8_unit *u, f8_func *f)
 {
-    amaxes a = {.ranks = f8_unit_ranks(u)};
+    exchange x = {.f = f, .ranks = f8_unit_ranks(u)};
+    F8_TRY(f8_func_rewrite(f, NULL, NULL)); /* drops dead nodes */
     for (size_t i = 0; i < f->n_in; i++)
-        if (f->in[i].var >= 0 && !strcmp(u->module->var[f->in[i].var].name, "fp8.amax"))
-            a.port = f->in[i].ref;
-    return a.port ? f8_func_rewrite(f, of_all_ranks, &a) : F8_OK;
+        if (f->in[i].var >= 0 && !strcmp(u->module->var[f->in[i].var].name, "fp8.amax")) {
+            x.in = i;
+            x.port = f->in[i].ref;
+        }
+    if (!x.port)
+        return F8_OK;
+    x.sums = sums_before(f->graph, x.port);
+    return f8_func_rewrite(f, of_all_ranks, &x);
 }
 
 /* ---- the pass ---- */

@@ -35,6 +35,23 @@ static f8_ref joined(f8_graph *g, f8_ref rows, const f8_type *type, int32_t rank
     return f8_slice(g, f8_reshape(g, rows, &padded), 0, 0, type->dim[0]);
 }
 
+/* The same where the rows lie apart, among those of others: each rank's part is copied to its
+ * place, and rows that nobody has are not. */
+static f8_ref joined_apart(f8_graph *g, f8_ref rows, const f8_type *type, int32_t ranks)
+{
+    const f8_type shard = f8_shard_type(type, ranks);
+    const int64_t each = shard.dim[0], full = type->dim[0] / each, rest = type->dim[0] % each,
+                  columns = f8_type_elements(&shard) / each;
+    f8_type t = *type;
+    t.dim[0] = full * each;
+    const f8_ref most = f8_reshape(g, f8_slice(g, rows, 0, 0, full), &t);
+    if (!rest)
+        return most;
+    t.dim[0] = rest;
+    const f8_ref last = f8_slice(g, f8_slice(g, rows, 0, full, full + 1), 1, 0, rest * columns);
+    return f8_concat(g, (f8_ref[]){most, f8_reshape(g, last, &t)}, 2, 0);
+}
+
 /* `shard`: vectors; size[i]: the elements of each. Gives [ranks, size[i]]. */
 static bool gather_vectors(f8_graph *g, int32_t ranks, const f8_ref *shard, size_t n,
                            uint64_t clone, const char *name, f8_ref *rows)
@@ -51,8 +68,9 @@ static bool gather_vectors(f8_graph *g, int32_t ranks, const f8_ref *shard, size
     return g->diag->status == F8_OK;
 }
 
-bool f8_gather(f8_graph *g, int32_t ranks, const f8_ref *shard, const f8_type *type, size_t n,
-               uint64_t clone, const char *name, f8_ref *whole)
+/* apart: which of the two forms of joining. */
+static bool gather(f8_graph *g, int32_t ranks, const f8_ref *shard, const f8_type *type, size_t n,
+                   uint64_t clone, const char *name, bool apart, f8_ref *whole)
 {
     f8_ref *vector = F8_NEW_ARRAY(g->arena, f8_ref, n);
     if (!vector)
@@ -66,8 +84,21 @@ bool f8_gather(f8_graph *g, int32_t ranks, const f8_ref *shard, const f8_type *t
     if (!gather_vectors(g, ranks, vector, n, clone, name, whole))
         return false;
     for (size_t i = 0; i < n; i++)
-        whole[i] = joined(g, whole[i], &type[i], ranks);
+        whole[i] = apart ? joined_apart(g, whole[i], &type[i], ranks)
+                         : joined(g, whole[i], &type[i], ranks);
     return g->diag->status == F8_OK;
+}
+
+bool f8_gather(f8_graph *g, int32_t ranks, const f8_ref *shard, const f8_type *type, size_t n,
+               uint64_t clone, const char *name, f8_ref *whole)
+{
+    return gather(g, ranks, shard, type, n, clone, name, n > 1, whole);
+}
+
+bool f8_gather_stored(f8_graph *g, int32_t ranks, const f8_ref *shard, const f8_type *type,
+                      size_t n, const char *name, f8_ref *whole)
+{
+    return gather(g, ranks, shard, type, n, 0, name, n > 1 || type[0].dim[0] % ranks, whole);
 }
 
 static f8_ref below(const f8_graph *g, f8_ref r, f8_op op)

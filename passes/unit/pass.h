@@ -72,7 +72,7 @@ typedef struct f8_code_bytes {
     int64_t total;  /* all of it */
     int64_t arena;  /* of these, the arena: the largest of a function */
     int64_t extra;  /* micro_step's arena beyond its lowered->arena_bytes */
-    int64_t others; /* the largest arena of the other functions */
+    int64_t others; /* the largest arena that another function needs, at the least */
 } f8_code_bytes;
 
 /* ---- what `auto` chose: scale/choose.h ---- */
