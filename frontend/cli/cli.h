@@ -308,6 +308,8 @@ void cli_print_steps(const fp8c_program *p, int function, FILE *to, cli_json *js
 /* The same for each collective that moves bytes, and for the steps beside which it does
  * (steps.c). */
 void cli_print_collectives(const fp8c_program *p, FILE *to, cli_json *json);
+/* Whether a step is a collective that moves bytes. */
+bool cli_moves(const fp8c_step *s);
 /* Prints where the time of a program went, in so many turns, as f8_profile_make has it; and all of
  * it as records, which have the fields of `begin` (taken over; NULL: none). Without --profile
  * nothing happens. false after a message on stderr. (profile.c) */

@@ -24,6 +24,24 @@ static void print_launches(FILE *to, const fp8c_program *program, int function)
     json_decref(all);
 }
 
+/* Of several ranks: how often update exchanges bytes, and what its buckets of new parameters take.
+ */
+static void print_update(const cli_job *j)
+{
+    const int update = fp8c_program_function(j->program, "update");
+    fp8c_peak peak;
+    if (update < 0 || fp8c_program_peak(j->program, update, &peak) != FP8C_OK)
+        return;
+    fp8c_step s;
+    int n = 0;
+    for (int i = 0; fp8c_program_step(j->program, update, i, &s) == FP8C_OK; i++)
+        n += cli_moves(&s);
+    if (n)
+        cli_say(j->to,
+                "a run of update exchanges bytes %d times, and takes %.2f MiB of the arena\n", n,
+                cli_mib(peak.arena_bytes));
+}
+
 static void print_memory(const cli_job *j, int function)
 {
     fp8c_info info = {.struct_size = sizeof info};
@@ -46,6 +64,7 @@ static void print_memory(const cli_job *j, int function)
     const int first = fp8c_program_function(j->program, "micro_step.first");
     if (first >= 0)
         print_launches(j->to, j->program, first);
+    print_update(j);
 }
 
 /* Prints the largest tensors: those in the arena, or the variables and buffers. */

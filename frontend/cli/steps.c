@@ -34,8 +34,7 @@ static void describe(const json_t *beside, char *text, size_t size)
                  all > 1 ? last : "");
 }
 
-/* Whether a step is a collective that moves bytes. */
-static bool moves(const fp8c_step *s)
+bool cli_moves(const fp8c_step *s)
 {
     return s->collective.op && s->collective.bytes > 0;
 }
@@ -61,7 +60,7 @@ static void print_function(const fp8c_program *p, int function, FILE *to, cli_js
     int ranks = 0, width = (int)strlen("name");
     bool of_library = false; /* another than fp8c adds */
     for (int i = 0; fp8c_program_step(p, function, i, &s) == FP8C_OK; i++) {
-        if (!moves(&s))
+        if (!cli_moves(&s))
             continue;
         n++;
         sent += s.collective.bytes * (s.collective.ranks - 1);
@@ -78,7 +77,7 @@ static void print_function(const fp8c_program *p, int function, FILE *to, cli_js
             fp8c_program_function_name(p, function), ranks, (double)sent / 1024, n,
             n == 1 ? "" : "s", "op", "dtype", "ranks", "sent KiB", width, "name", "goes on beside");
     for (int i = 0; fp8c_program_step(p, function, i, &s) == FP8C_OK; i++)
-        if (moves(&s))
+        if (cli_moves(&s))
             print_one(p, function, i, &s, width, to, json);
     if (of_library)
         cli_say(to, "sums of all_reduce and reduce_scatter are the library's: their order, and so "
