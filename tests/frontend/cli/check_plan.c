@@ -221,6 +221,67 @@ START_TEST(plan_counts_launches)
 }
 END_TEST
 
+#define RANKS "--recipe", "bf16", "--ranks", "2", "--zero", "2", "-D", "B=4", "-D", "T=64"
+
+/* The record of a function's memory in the plan for one budget, or for none. */
+static double update_arena(const char *memory, double *in_all)
+{
+    records all;
+    const json_t *m;
+    f8_cli_result r = memory ? F8_CLI("plan", GPT, RANKS, "--memory", memory, "--json", "-")
+                             : F8_CLI("plan", GPT, RANKS, "--budgets", "0.9", "--json", "-");
+    f8_cli_ok(r);
+    parse(&all, r.out);
+    for (int i = 0; (m = find(&all, "memory", i)) && !is(m, "function", "update"); i++)
+        ;
+    ck_assert_ptr_nonnull(m);
+    const double bytes = number(m, "arena_bytes");
+    *in_all = number(m, "planned_bytes");
+    drop(&all);
+    return bytes;
+}
+
+/* update exchanges bytes as often as explain lists. Two of its buckets are under way if micro_step
+ * needs that much memory. It does not under this budget: then there is one, and the row of the
+ * curve has what the plan for the budget has. */
+START_TEST(plan_says_what_update_gathers)
+{
+    records all;
+    const json_t *k;
+    int exchanges = 0, rows = 0;
+    double plain, tight, row = 0;
+    char want[160];
+    f8_cli_result r = F8_CLI("explain", GPT, RANKS, "--json", "-");
+    f8_cli_ok(r);
+    parse(&all, r.out);
+    for (int i = 0; (k = find(&all, "collective", i)); i++)
+        exchanges += is(k, "function", "update");
+    drop(&all);
+    ck_assert_int_eq(exchanges, 4);
+    const double two = update_arena(NULL, &plain), one = update_arena("0.5", &tight);
+    ck_assert_double_gt(two, one);
+    ck_assert_double_gt(plain, tight);
+    r = F8_CLI("plan", GPT, RANKS, "--budgets", "0.5", "--json", "-");
+    f8_cli_ok(r);
+    parse(&all, r.out);
+    for (int i = 0; (k = find(&all, "budget", i)); i++)
+        if (number(k, "share") < 1) {
+            row = number(k, "planned_bytes");
+            rows++;
+        }
+    drop(&all);
+    ck_assert_int_eq(rows, 1);
+    ck_assert_double_eq(row, tight);
+    r = F8_CLI("plan", GPT, RANKS, "--budgets", "0.5");
+    snprintf(want, sizeof want,
+             "a run of update exchanges bytes %d times, and takes %.2f MiB of the arena\n",
+             exchanges, two / (1 << 20));
+    ck_assert_msg(strstr(r.out, want) != NULL, "no '%s' in\n%s", want, r.out);
+    r = F8_CLI("plan", GPT, "--budgets", "0.9", SMALL); /* one rank exchanges nothing */
+    ck_assert_ptr_null(strstr(r.out, "update exchanges"));
+}
+END_TEST
+
 /* The number of parameters comes first: embeddings of tokens and positions, the last layernorm, and
  * in each layer two layernorms and four linears with biases. The head is the embedding. */
 START_TEST(plan_counts_parameters)
@@ -471,6 +532,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, plan_within_a_budget);
     tcase_add_test(t, plan_counts_parameters);
     tcase_add_test(t, plan_counts_launches);
+    tcase_add_test(t, plan_says_what_update_gathers);
     tcase_add_test(t, plan_of_some_budgets);
     tcase_add_test(t, plan_rows_are_plans);
     tcase_add_test(t, bad_budgets);
