@@ -53,7 +53,7 @@ typedef struct f8_target {
     bool fp8_mx;              /* they take E8M0 scales of 1 x 32 runs along k */
     bool fp8_two_tiled;       /* they take 128 x 128 tiles for both operands */
     bool fp8_e5m2_pair;       /* both operands of an FP8 GEMM may be f8e5m2 */
-    int32_t fp8_multiple;     /* m, n and k of an FP8 GEMM must be multiples of this */
+    int32_t fp8_multiple;     /* m, n and k of an FP8 GEMM are multiples of this */
     int32_t row_bytes;        /* arena rows that GEMMs read begin at multiples of this many bytes */
     int32_t gemm_multiple;    /* bf16 GEMMs are slow unless m, n and k are multiples of this */
     int64_t near_columns;     /* row kernels keep values near only in rows of at most so many */

@@ -11,7 +11,7 @@
  *   nothing is quantized twice. Hash-consing makes one transpose where two are wanted.
  * - batch_matmul: an operand that broadcasts along some axes of the batch is spread out.
  * - target->fp8_multiple: a part of a tensor of codes is copied where its first byte or its rows
- *   are not so aligned. */
+ *   are not so aligned. Rows of activations are padded by pad.c. */
 #include "passes/legalize/legalizer.h"
 #include "passes/unit/formulas.h"
 #include "passes/unit/rows.h"
@@ -97,9 +97,7 @@ static bool has_fp8_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *fr
     const f8_node *n = f8_at(from, old);
     const f8_target *t = l->target;
     const f8_type *a = f8_type_of(from, n->in[0]), *b = f8_type_of(from, f8_gemm_operands_of(n).b);
-    const int64_t size[] = {f8_type_rows(a), f8_type_columns(a), f8_type_rows(b),
-                            f8_type_columns(b)};
-    const int64_t by = t->fp8_multiple;
+    const char *names;
     if (n->op == F8_OP_SCALED_MATMUL && !f8_has_scaling(l, to, from, old))
         return false;
     if (t->kind != F8_TARGET_CUDA)
@@ -107,13 +105,14 @@ static bool has_fp8_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *fr
     if (a->dtype == F8_E5M2 && b->dtype == F8_E5M2 && !t->fp8_e5m2_pair)
         f8_fail(to->diag, F8_ERR_UNSUPPORTED, from->loc[old],
                 "%s: no GEMM of %s multiplies f8e5m2 by f8e5m2", f8_op_facts(n->op)->name, t->name);
-    else if (size[0] % by || size[1] % by || size[2] % by || size[3] % by)
-        f8_fail(
-            to->diag, F8_ERR_UNSUPPORTED, from->loc[old],
-            "%s: FP8 GEMMs of %s have m, n and k that are multiples of %d, but the operands are "
-            "[%lld, %lld] and [%lld, %lld]",
-            f8_op_facts(n->op)->name, t->name, t->fp8_multiple, (long long)size[0],
-            (long long)size[1], (long long)size[2], (long long)size[3]);
+    else if (!f8_fp8_takes(t, f8_role_by_name(f8_attr_s(from, old, F8_A_ROLE)),
+                           f8_gemm_sizes_of(from, old), &names))
+        f8_fail(to->diag, F8_ERR_UNSUPPORTED, from->loc[old],
+                "%s: FP8 GEMMs of %s have %s that are multiples of %d, but the operands are "
+                "[%lld, %lld] and [%lld, %lld]",
+                f8_op_facts(n->op)->name, t->name, names, t->fp8_multiple,
+                (long long)f8_type_rows(a), (long long)f8_type_columns(a),
+                (long long)f8_type_rows(b), (long long)f8_type_columns(b));
     return to->diag->status == F8_OK;
 }
 

@@ -1,6 +1,6 @@
 /* Legalize: rewrites what the target's kernels and GEMMs can't take as it stands. No bit changes.
  *
- *   products                          gemm.c
+ *   products                          gemm.c, pad.c
  *   reduce over the first axis        of a matrix only: sums in blocks of 64 rows (ir/README.md),
  *                                     magnitudes in blocks of up to 64, then those
  *   reduce over one element           is that element
@@ -343,6 +343,8 @@ static f8_status legalize_function(f8_unit *u, f8_func *f)
     f8_status status = f8_compute_uses(f, &scratch, &l.uses, u->diag);
     if (status == F8_OK)
         status = f8_func_rewrite(f, legal, &l);
+    if (status == F8_OK && l.target->fp8_multiple > 1)
+        status = f8_func_rewrite(f, f8_legal_pad, &l);
     f8_arena_end(&scratch);
     F8_TRY(status);
     F8_TRY(own_results(f));

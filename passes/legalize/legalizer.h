@@ -26,8 +26,20 @@ bool f8_has_scaling(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f
 void f8_legal_scales(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
                      const bool turned[2], f8_ref *operand, f8_attr *attr);
 
+/* scales.c: the scales of operand 0 or 1 of a SCALED_MATMUL, and the order that they lie in. */
+f8_scales f8_legal_scales_of(const f8_graph *g, f8_ref r, int which);
+f8_scale_layout f8_legal_layout_of(const f8_graph *g, f8_ref r);
+
 /* scales.c: the kind of scales of the second operand of a SCALED_MATMUL. */
 f8_scale_kind f8_legal_scale_kind(const f8_graph *g, f8_ref r);
+
+/* pad.c: a matrix with zeros appended along an axis, up to a multiple of `by`. Zeros of one type and
+ * `clone` are one value. */
+f8_ref f8_legal_padded(f8_graph *g, f8_ref x, int axis, int64_t by, uint32_t clone);
+
+/* pad.c: an FP8 product whose rows of activations are no multiple of target->fp8_multiple, as a
+ * slice of a larger one; 0 to leave it as it is. Everything else is legal already. */
+f8_ref f8_legal_pad(void *user, f8_graph *to, const f8_graph *from, f8_ref old, const f8_ref *in);
 
 enum { F8_COPY_CLONE = 0x6c67 };
 

@@ -16,7 +16,7 @@
 /* ---- what the target has ---- */
 
 /* The scales of operand 0 or 1 of a scaled_matmul. */
-static f8_scales scales_of(const f8_graph *g, f8_ref r, int which)
+f8_scales f8_legal_scales_of(const f8_graph *g, f8_ref r, int which)
 {
     f8_scales s = {.dtype = f8_type_of(g, f8_at(g, r)->in[which ? 3 : 1])->dtype};
     s.k_is_rows =
@@ -27,11 +27,11 @@ static f8_scales scales_of(const f8_graph *g, f8_ref r, int which)
 
 f8_scale_kind f8_legal_scale_kind(const f8_graph *g, f8_ref r)
 {
-    const f8_scales s = scales_of(g, r, 1);
+    const f8_scales s = f8_legal_scales_of(g, r, 1);
     return f8_scales_kind(&s);
 }
 
-static f8_scale_layout layout_of(const f8_graph *g, f8_ref r)
+f8_scale_layout f8_legal_layout_of(const f8_graph *g, f8_ref r)
 {
     f8_scale_layout layout = F8_SCALES_GRID;
     f8_scale_layout_parse(f8_attr_s(g, r, F8_A_SCALE_LAYOUT), &layout);
@@ -60,10 +60,10 @@ static const char *lacking(const f8_target *t, const f8_scale_kind kind[2])
 
 bool f8_has_scaling(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old)
 {
-    const f8_scales a = scales_of(from, old, 0), b = scales_of(from, old, 1);
+    const f8_scales a = f8_legal_scales_of(from, old, 0), b = f8_legal_scales_of(from, old, 1);
     const bool cuda = l->target->kind == F8_TARGET_CUDA;
     char text[2][48];
-    if (!cuda && layout_of(from, old) != F8_SCALES_GRID)
+    if (!cuda && f8_legal_layout_of(from, old) != F8_SCALES_GRID)
         f8_fail(to->diag, F8_ERR_UNSUPPORTED, from->loc[old],
                 "%s: GEMMs of %s read scales as a grid, not as cuBLASLt does",
                 f8_op_facts(F8_OP_SCALED_MATMUL)->name, l->target->name);
@@ -79,25 +79,6 @@ bool f8_has_scaling(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f
 }
 
 /* ---- arrays ---- */
-
-static f8_ref zeros(f8_graph *g, const f8_type *t)
-{
-    const f8_attr attr[] = {F8_INT(F8_A_FORMAT, F8_E8M0)};
-    f8_ref zero = f8_const(g, 0);
-    if (t->dtype == F8_E8M0) /* E8M0 has no zero; its smallest value is code 0 */
-        zero = f8_make(g, F8_OP_QUANTIZE, (f8_ref[]){zero, f8_const(g, 1)}, 2, attr, 1);
-    return f8_broadcast(g, zero, t);
-}
-
-/* A matrix with zeros appended along an axis, up to a multiple of `by`. */
-static f8_ref padded(f8_graph *g, f8_ref x, int axis, int64_t by)
-{
-    if (!x)
-        return 0;
-    f8_type rest = *f8_type_of(g, x);
-    rest.dim[axis] = (by - rest.dim[axis] % by) % by;
-    return rest.dim[axis] ? f8_concat(g, (f8_ref[]){x, zeros(g, &rest)}, 2, axis) : x;
-}
 
 /* The axes in another order; a reshape where that moves nothing. */
 static f8_ref reordered(f8_graph *g, f8_ref x, f8_ints perm)
@@ -129,7 +110,8 @@ static f8_ref grid_by(f8_graph *g, f8_ref grid, bool k_is_rows, bool wanted)
 static f8_ref tiled(f8_graph *g, f8_ref grid, bool k_is_rows)
 {
     const int o = k_is_rows, l = !k_is_rows;
-    const f8_ref x = padded(g, padded(g, grid, o, F8_SCALE_TILE), l, F8_SCALE_TILE_K);
+    const f8_ref x = f8_legal_padded(g, f8_legal_padded(g, grid, o, F8_SCALE_TILE, 0), l,
+                                    F8_SCALE_TILE_K, 0);
     if (!x)
         return 0;
     const f8_type *t = f8_type_of(g, x);
@@ -151,7 +133,8 @@ static f8_ref from_grid(f8_graph *g, f8_ref grid, const f8_scales *s, const f8_t
     switch (f8_scales_kind(s)) {
     case F8_SCALED_RUNS: return grid_by(g, f8_reshape(g, grid, &t), s->k_is_rows, true);
     case F8_SCALED_TILES:
-        return padded(g, grid_by(g, f8_reshape(g, grid, &t), s->k_is_rows, false), 1, 4);
+        return f8_legal_padded(g, grid_by(g, f8_reshape(g, grid, &t), s->k_is_rows, false), 1, 4,
+                               0);
     case F8_SCALED_MX: return tiled(g, f8_reshape(g, grid, &t), s->k_is_rows);
     default: return grid;
     }
@@ -203,9 +186,9 @@ static f8_ref legal_array(const f8_legalizer *l, f8_graph *g, f8_ref array, f8_s
 void f8_legal_scales(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
                      const bool turned[2], f8_ref *operand, f8_attr *attr)
 {
-    const f8_scales s[] = {scales_of(from, old, 0), scales_of(from, old, 1)};
+    const f8_scales s[] = {f8_legal_scales_of(from, old, 0), f8_legal_scales_of(from, old, 1)};
     const f8_scale_kind kind[] = {f8_scales_kind(&s[0]), f8_scales_kind(&s[1])};
-    const bool grid = layout_of(from, old) == F8_SCALES_GRID;
+    const bool grid = f8_legal_layout_of(from, old) == F8_SCALES_GRID;
     const bool cuda = l->target->kind == F8_TARGET_CUDA;
     for (int i = 0; i < 2; i++) {
         f8_attr *grain = attr_of(attr, i ? F8_A_SCALE_B : F8_A_SCALE_A);

@@ -249,22 +249,34 @@ static const char *padding_text(const f8_unit *u, const f8_func *f, f8_ref r,
                                  (long long)first, (long long)(padded.m - first));
 }
 
-/* Adds this to the decision on GEMM r. */
+static bool same_sizes(const f8_gemm_sizes *a, const f8_gemm_sizes *b)
+{
+    return a->m == b->m && a->n == b->n && a->k == b->k;
+}
+
+/* Adds this to the decision on GEMM r. An FP8 GEMM was padded in the graph (legalize/pad.c), and has
+ * the padded sizes there. */
 static void note_padding(f8_unit *u, const f8_func *f, f8_ref r)
 {
     const f8_graph *g = f->graph;
     const f8_node *n = f8_at(g, r);
-    if (n->op != F8_OP_MATMUL)
+    if (n->op == F8_OP_BATCH_MATMUL)
         return;
-    const f8_gemm_sizes size = f8_type_gemm(
-        f8_type_of(g, n->in[0]), f8_attr_i(g, r, F8_A_TRANSPOSE_A) != 0,
-        f8_type_of(g, n->in[1]), f8_attr_i(g, r, F8_A_TRANSPOSE_B) != 0);
+    const f8_gemm_sizes size = f8_gemm_sizes_of(g, r);
+    const bool fp8 = f8_dtype_is_fp8(f8_type_of(g, n->in[0])->dtype);
     const char *linear = f8_attr_s(g, r, F8_A_NAME), *role = f8_attr_s(g, r, F8_A_ROLE);
-    const char *note = padding_text(u, f, r, &size);
+    const char *note = fp8 ? f8_arena_printf(u->arena, "; padded to %lldx%lldx%lld",
+                                             (long long)size.m, (long long)size.n,
+                                             (long long)size.k)
+                           : padding_text(u, f, r, &size);
     for (size_t i = 0; note && *note && i < u->n_decisions; i++) {
         f8_decision *d = &u->decision[i];
-        if (strcmp(d->linear, linear) || strcmp(d->role, role) || d->m != size.m ||
-            d->n != size.n || d->k != size.k || strstr(d->reason, note))
+        const f8_gemm_sizes own = {d->m, d->n, d->k, 1},
+                            made = fp8 ? f8_fp8_padded(f8_unit_target(u), f8_role_by_name(role),
+                                                       own)
+                                       : own;
+        if (strcmp(d->linear, linear) || strcmp(d->role, role) || !same_sizes(&made, &size) ||
+            (fp8 && same_sizes(&own, &size)) || strstr(d->reason, note))
             continue; /* another GEMM; or noted: eval and micro_step share decisions */
         const char *reason = f8_arena_printf(u->arena, "%s%s", d->reason, note);
         d->reason = reason ? reason : d->reason;

@@ -231,8 +231,7 @@ static const struct {
     {"sm_90a",
      "func forward(%a: f8e4m3[16, 40], %b: f8e4m3[40, 48], %s: f32[]) -> (%x: f32[16, 48]) {\n"
      "  return scaled_matmul(%a, %s, %b, %s)\n}\n",
-     "scaled_matmul: FP8 GEMMs of sm_90a have m, n and k that are multiples of 16, but the "
-     "operands "
+     "scaled_matmul: FP8 GEMMs of sm_90a have n and k that are multiples of 16, but the operands "
      "are [16, 40] and [40, 48]"},
     {"sm_90a",
      "func forward(%a: f8e5m2[16, 32], %b: f8e5m2[32, 48]) -> (%x: f32[16, 48]) {\n"
