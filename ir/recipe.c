@@ -357,11 +357,6 @@ void f8_role_operands(f8_role role, f8_operand_kind operand[2])
     operand[1] = of[role][1];
 }
 
-int64_t *f8_role_rows(f8_role role, f8_gemm_sizes *size)
-{
-    return role == F8_WGRAD ? &size->k : &size->m;
-}
-
 /* ---- names of linears ---- */
 
 /* The parameter a weight comes from, through casts and views, or NULL. */

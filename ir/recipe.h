@@ -53,9 +53,6 @@ extern const char *const f8_role_name[F8_ROLES];
 f8_role f8_role_by_name(const char *name);
 /* The operands of a role's GEMM: x and w of fprop, dy and w of dgrad, x and dy of wgrad. */
 void f8_role_operands(f8_role role, f8_operand_kind operand[2]);
-/* The size of a role's GEMM that counts rows of activations: k of wgrad, m of all others. The other
- * two are those of the weight. */
-int64_t *f8_role_rows(f8_role role, f8_gemm_sizes *size);
 
 typedef struct f8_recipe {
     const char *name;

@@ -11,7 +11,7 @@
  *   nothing is quantized twice. Hash-consing makes one transpose where two are wanted.
  * - batch_matmul: an operand that broadcasts along some axes of the batch is spread out.
  * - target->fp8_multiple: a part of a tensor of codes is copied where its first byte or its rows
- *   are not so aligned. Rows of activations are padded by pad.c. */
+ *   are not so aligned. m and k are padded by pad.c. */
 #include "passes/legalize/legalizer.h"
 #include "passes/unit/formulas.h"
 #include "passes/unit/rows.h"
@@ -97,6 +97,7 @@ static bool has_fp8_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *fr
     const f8_node *n = f8_at(from, old);
     const f8_target *t = l->target;
     const f8_type *a = f8_type_of(from, n->in[0]), *b = f8_type_of(from, f8_gemm_operands_of(n).b);
+    const f8_gemm_sizes size = f8_gemm_sizes_of(from, old);
     const char *names;
     if (n->op == F8_OP_SCALED_MATMUL && !f8_has_scaling(l, to, from, old))
         return false;
@@ -105,12 +106,11 @@ static bool has_fp8_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *fr
     if (a->dtype == F8_E5M2 && b->dtype == F8_E5M2 && !t->fp8_e5m2_pair)
         f8_fail(to->diag, F8_ERR_UNSUPPORTED, from->loc[old],
                 "%s: no GEMM of %s multiplies f8e5m2 by f8e5m2", f8_op_facts(n->op)->name, t->name);
-    else if (!f8_fp8_takes(t, f8_role_by_name(f8_attr_s(from, old, F8_A_ROLE)),
-                           f8_gemm_sizes_of(from, old), &names))
+    else if (!f8_fp8_takes(t, F8_ROLES, &size, &names))
         f8_fail(to->diag, F8_ERR_UNSUPPORTED, from->loc[old],
-                "%s: FP8 GEMMs of %s have %s that are multiples of %d, but the operands are "
-                "[%lld, %lld] and [%lld, %lld]",
-                f8_op_facts(n->op)->name, t->name, names, t->fp8_multiple,
+                "%s: FP8 GEMMs of %s have multiples of %d as %s, but the operands are [%lld, %lld] "
+                "and [%lld, %lld]",
+                f8_op_facts(n->op)->name, t->name, t->fp8_multiple, names,
                 (long long)f8_type_rows(a), (long long)f8_type_columns(a),
                 (long long)f8_type_rows(b), (long long)f8_type_columns(b));
     return to->diag->status == F8_OK;

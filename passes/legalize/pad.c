@@ -110,9 +110,7 @@ f8_ref f8_legal_pad(void *user, f8_graph *to, const f8_graph *from, f8_ref old, 
     if ((n->op != F8_OP_MATMUL && n->op != F8_OP_SCALED_MATMUL) ||
         !f8_dtype_is_fp8(f8_type_of(from, n->in[0])->dtype))
         return 0;
-    const f8_role role = f8_role_by_name(f8_attr_s(from, old, F8_A_ROLE));
-    const f8_gemm_sizes size = f8_gemm_sizes_of(from, old),
-                        padded = f8_fp8_padded(l->target, role, size);
+    const f8_gemm_sizes size = f8_gemm_sizes_of(from, old), padded = f8_fp8_padded(l->target, size);
     const bool along_m = padded.m != size.m, along_k = padded.k != size.k;
     if (!along_m && !along_k)
         return 0;

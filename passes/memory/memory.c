@@ -272,9 +272,7 @@ static void note_padding(f8_unit *u, const f8_func *f, f8_ref r)
     for (size_t i = 0; note && *note && i < u->n_decisions; i++) {
         f8_decision *d = &u->decision[i];
         const f8_gemm_sizes own = {d->m, d->n, d->k, 1},
-                            made = fp8 ? f8_fp8_padded(f8_unit_target(u), f8_role_by_name(role),
-                                                       own)
-                                       : own;
+                            made = fp8 ? f8_fp8_padded(f8_unit_target(u), own) : own;
         if (strcmp(d->linear, linear) || strcmp(d->role, role) || !same_sizes(&made, &size) ||
             (fp8 && same_sizes(&own, &size)) || strstr(d->reason, note))
             continue; /* another GEMM; or noted: eval and micro_step share decisions */

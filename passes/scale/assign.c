@@ -24,20 +24,20 @@ bool f8_scale_product(const f8_scaler *s, const f8_graph *g, f8_ref r, f8_produc
     return true;
 }
 
-/* Whether the target has an FP8 GEMM of these sizes; rows of activations are padded. A linear never falls back to another recipe by
+/* Whether the target has an FP8 GEMM of these sizes. A linear never falls back to another recipe by
  * itself. */
 static bool has_sizes(f8_scaler *s, const f8_product *p)
 {
     const f8_target *t = f8_unit_target(s->u);
     const f8_gemm_sizes *size = &p->size;
     const char *names;
-    if (f8_fp8_takes(t, p->role, *size, &names))
+    if (f8_fp8_takes(t, p->role, size, &names))
         return true;
     s->status =
         f8_fail(s->u->diag, F8_ERR_UNSUPPORTED, p->loc,
-                "'%s', %s: FP8 GEMMs of %s have %s that are multiples of %d, but this one "
-                "has m = %lld, n = %lld, k = %lld; write recipe \"%s\" = bf16",
-                p->linear, f8_role_name[p->role], t->name, names, t->fp8_multiple,
+                "'%s', %s: FP8 GEMMs of %s have multiples of %d as %s, but this one has m = %lld, "
+                "n = %lld, k = %lld; write recipe \"%s\" = bf16",
+                p->linear, f8_role_name[p->role], t->name, t->fp8_multiple, names,
                 (long long)size->m, (long long)size->n, (long long)size->k, p->linear);
     return false;
 }

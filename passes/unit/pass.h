@@ -365,11 +365,11 @@ int32_t f8_unit_zero(const f8_unit *u);
 /* The target that passes work for: the options', or the CPU. */
 const f8_target *f8_unit_target(const f8_unit *u);
 
-/* The sizes of an FP8 GEMM as the target computes it: rows of activations are padded up to
- * target->fp8_multiple (legalize/pad.c). `role` F8_ROLES: a product that a text has as such. */
-f8_gemm_sizes f8_fp8_padded(const f8_target *t, f8_role role, f8_gemm_sizes size);
-/* Whether these are sizes that the target takes, once padded: the others are not padded. If not,
- * the names of those that must be multiples are written to `names`, "n and k". */
-bool f8_fp8_takes(const f8_target *t, f8_role role, f8_gemm_sizes size, const char **names);
+/* The sizes of an FP8 GEMM as the target computes it: m and k are padded up to target->fp8_multiple
+ * (legalize/pad.c). Rows of activations are m of fprop and dgrad, and k of wgrad. */
+f8_gemm_sizes f8_fp8_padded(const f8_target *t, f8_gemm_sizes size);
+/* Whether a linear's FP8 GEMM has sizes that the target takes: those of its weight are multiples.
+ * F8_ROLES, a product that a text has as such: n is. *names: those sizes, "n and k". */
+bool f8_fp8_takes(const f8_target *t, f8_role role, const f8_gemm_sizes *size, const char **names);
 
 #endif

@@ -24,19 +24,19 @@ const f8_target *f8_unit_target(const f8_unit *u)
     return u->options.target ? u->options.target : f8_target_by_name("cpu");
 }
 
-f8_gemm_sizes f8_fp8_padded(const f8_target *t, f8_role role, f8_gemm_sizes size)
+f8_gemm_sizes f8_fp8_padded(const f8_target *t, f8_gemm_sizes size)
 {
-    int64_t *rows = f8_role_rows(role, &size);
-    *rows = f8_aligned(*rows, t->fp8_multiple);
+    size.m = f8_aligned(size.m, t->fp8_multiple);
+    size.k = f8_aligned(size.k, t->fp8_multiple);
     return size;
 }
 
-bool f8_fp8_takes(const f8_target *t, f8_role role, f8_gemm_sizes size, const char **names)
+bool f8_fp8_takes(const f8_target *t, f8_role role, const f8_gemm_sizes *size, const char **names)
 {
     const int64_t by = t->fp8_multiple;
-    *names = role == F8_WGRAD ? "m and n" : "n and k";
-    *f8_role_rows(role, &size) = 0;
-    return size.m % by == 0 && size.n % by == 0 && size.k % by == 0;
+    *names = role == F8_WGRAD ? "m and n" : role == F8_ROLES ? "n" : "n and k";
+    return size->n % by == 0 &&
+           (role == F8_ROLES || (role == F8_WGRAD ? size->m : size->k) % by == 0);
 }
 
 void f8_unit_listen(f8_unit *u, const char *phase, int64_t total)

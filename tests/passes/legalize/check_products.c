@@ -229,10 +229,10 @@ static const struct {
     const char *target, *text, *message;
 } refused[] = {
     {"sm_90a",
-     "func forward(%a: f8e4m3[16, 40], %b: f8e4m3[40, 48], %s: f32[]) -> (%x: f32[16, 48]) {\n"
+     "func forward(%a: f8e4m3[16, 40], %b: f8e4m3[40, 40], %s: f32[]) -> (%x: f32[16, 40]) {\n"
      "  return scaled_matmul(%a, %s, %b, %s)\n}\n",
-     "scaled_matmul: FP8 GEMMs of sm_90a have n and k that are multiples of 16, but the operands "
-     "are [16, 40] and [40, 48]"},
+     "scaled_matmul: FP8 GEMMs of sm_90a have multiples of 16 as n, but the operands are [16, 40] "
+     "and [40, 40]"},
     {"sm_90a",
      "func forward(%a: f8e5m2[16, 32], %b: f8e5m2[32, 48]) -> (%x: f32[16, 48]) {\n"
      "  return matmul(%a, %b)\n}\n",

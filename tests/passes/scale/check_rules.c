@@ -280,8 +280,8 @@ START_TEST(sizes)
         test_unit_parse(&t, text, recipes[i]);
         t.unit.options.target = f8_target_by_name("sm_90a");
         ck_assert_int_eq(scale(&t), F8_ERR_UNSUPPORTED);
-        ck_assert_str_eq(t.diag.text, "'a', fprop: FP8 GEMMs of sm_90a have n and k that are "
-                                      "multiples of 16, but this one has "
+        ck_assert_str_eq(t.diag.text, "'a', fprop: FP8 GEMMs of sm_90a have multiples of 16 as n "
+                                      "and k, but this one has "
                                       "m = 32, n = 40, k = 32; write recipe \"a\" = bf16");
         test_unit_end(&t);
         test_unit_parse(&t, text, recipes[i]);

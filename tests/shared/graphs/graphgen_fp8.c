@@ -131,13 +131,14 @@ static operand operand_of(f8_gen *t, const linear *l, f8_ref value, bool k_is_ro
 void f8_gen_linear(f8_gen *t)
 {
     static const int64_t sizes[] = {16, 16, 32, 48, 64, 80, 144}, more[] = {144, 272, 400};
-    int64_t m = PICK(t, sizes), n = PICK(t, sizes), k = PICK(t, sizes);
+    static const int64_t rows[] = {16, 1, 17, 48, 7, 80, 33}; /* of activations: any number */
+    int64_t m = PICK(t, rows), n = PICK(t, sizes), k = PICK(t, sizes);
     const bool three = f8_gen_chance(t, 3), tb = f8_gen_chance(t, 2);
     const scheme how = t->scalings ? choose_scheme(t) : TENSOR;
     if (how == BLOCKS || how == MX) /* more than one block */
         *(f8_gen_chance(t, 3) ? &m : f8_gen_chance(t, 2) ? &n : &k) = PICK(t, more);
-    const f8_type x_type = three ? f8_gen_shape(3, 2, m / 2, k) : f8_gen_shape(2, m, k, 0);
-    const f8_type y_type = three ? f8_gen_shape(3, 2, m / 2, n) : f8_gen_shape(2, m, n, 0);
+    const f8_type x_type = three ? f8_gen_shape(3, 2, (m + 1) / 2, k) : f8_gen_shape(2, m, k, 0);
+    const f8_type y_type = three ? f8_gen_shape(3, 2, (m + 1) / 2, n) : f8_gen_shape(2, m, n, 0);
     const f8_type w_type = tb ? f8_gen_shape(2, n, k, 0) : f8_gen_shape(2, k, n, 0);
     linear l = {.how = how, .tb = tb};
     l.w = f8_gen_chance(t, 3) ? activation(t, w_type) : f8_gen_state(t, w_type, F8_F32);

@@ -1,0 +1,247 @@
+/* Linears with any number of rows of activations on CUDA targets: one token, odd batches, and more
+ * than one block of scales with a rest. The numbers are small integers and the scales powers of
+ * two, so every sum is exact in any order: the GPU (the emulator as each device whose recipes
+ * differ; with FP8C_TEST_GPU this machine's), the CPU and the interpreter must agree in every bit
+ * of a training step, of its update, and of an inference with weights stored as codes. */
+#include "tests/shared/api/api.h"
+#include "tests/shared/cuda/gpu.h"
+#include "tests/shared/random.h"
+#include "tests/shared/suite.h"
+
+enum { K = 144, H = 160, N = 32 };
+
+static const int rows[] = {1, 2, 7, 15, 17, 31, 33, 130};
+static const char *const recipes[] = {"f32",
+                                      "bf16",
+                                      "current {pow2 = true}",
+                                      "delayed {pow2 = true}",
+                                      "rowwise {pow2 = true}",
+                                      "block {pow2 = true}",
+                                      "mxfp8"};
+enum { N_ROWS = sizeof rows / sizeof *rows, N_RECIPES = sizeof recipes / sizeof *recipes };
+enum { F32, BF16, FIRST_FP8, ROWWISE = 4, BLOCK, MX };
+
+/* Hopper has scales of rows and of blocks. Blackwell has MX scales: compute capability 10.0 for
+ * operands of any layout, 12.0 only with k contiguous. */
+static const char *const emulated_sm[] = {"90", "100", "120"};
+static bool emulated;
+
+/* Whether the emulated device number `device` has the recipe; of a GPU it is not known here. */
+static bool has(int device, int recipe_number)
+{
+    return recipe_number < ROWWISE || (recipe_number == MX ? device > 0 : device == 0);
+}
+
+/* x goes through a gain, so that there is a dgrad of both linears. Weights lie both ways. */
+static const char training[] =
+    "module any\ndim M = %d, K = 144, H = 160, N = 32\nparam gain: f32[K] ones\n"
+    "param up.weight: f32[K, H] zeros\nparam up.bias: f32[H] zeros\n"
+    "param down.weight: f32[N, H] zeros\n"
+    "func forward(%%x: f32[%s, K], %%g: f32[%s, N]) -> (%%loss: f32[]) {\n"
+    "  %%h = relu(linear(mul(%%x, gain), up.weight, up.bias))\n"
+    "  %%y = mul(linear(%%h, down.weight) {transpose_b = true}, %%g)\n"
+    "  return reshape(reduce_sum(reshape(%%y) {shape = [M * N]})) {shape = []}\n}\n"
+    "optimizer adamw {lr = 0.05, clip = 1}\n";
+static const char inference[] =
+    "module any\ndim M = %d, K = 144, H = 160, N = 32\n"
+    "param up.weight: f32[H, K] zeros\nparam down.weight: f32[N, H] zeros\n"
+    "func forward(%%x: f32[%s, K]) -> (%%y: f32[%s, N]) {\n"
+    "  %%h = relu(linear(%%x, up.weight) {transpose_b = true})\n"
+    "  return cast(linear(%%h, down.weight) {transpose_b = true}) {to = f32}\n}\n";
+
+/* ---- a program on one target ---- */
+
+typedef struct life {
+    fp8c_context *ctx;
+    fp8c_module *module;
+    fp8c_program *p;
+} life;
+
+#define MUST(l, call)                                                                              \
+    ck_assert_msg((call) == FP8C_OK, "%s: %s", #call, fp8c_context_message((l)->ctx))
+
+/* False where the target lacks the recipe's scales; nothing else may be refused. */
+static bool begin(life *l, const char *target, int recipe_number, int m, bool infers)
+{
+    char text[2048], shape[16];
+    const char *rule = recipes[recipe_number];
+    l->ctx = new_context();
+    /* of three axes where m allows it */
+    snprintf(shape, sizeof shape, m % 3 ? "%d" : "3, %d", m % 3 ? m : m / 3);
+    snprintf(text, sizeof text, infers ? inference : training, m, shape, shape);
+    l->module = parse(l->ctx, text);
+    fp8c_compile_options o = recipe(rule);
+    o.target = target;
+    o.inference = infers;
+    o.stored = infers && recipe_number >= FIRST_FP8 ? rule : NULL;
+    const fp8c_status status = fp8c_compile(l->module, &o, &l->p);
+    if (status != FP8C_OK) {
+        ck_assert_int_eq(status, FP8C_ERR_UNSUPPORTED);
+        said(l->ctx, "scales of ");
+        return false;
+    }
+    MUST(l, fp8c_program_initialize(l->p, 1));
+    return true;
+}
+
+static void end(life *l)
+{
+    fp8c_program_destroy(l->p);
+    fp8c_module_destroy(l->module);
+    fp8c_context_destroy(l->ctx);
+    l->p = NULL;
+}
+
+/* Integers from -most to most. */
+static void integers(float *v, int64_t n, int most, uint32_t seed)
+{
+    for (int64_t i = 0; i < n; i++)
+        v[i] = (float)((int)(test_random(&seed) % (uint32_t)(2 * most + 1)) - most);
+}
+
+static int64_t elements(const fp8c_type *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->rank; i++)
+        n *= t->dim[i];
+    return n;
+}
+
+static void fill_weights(life *l)
+{
+    fp8c_variable v;
+    for (int i = 0; fp8c_program_variable(l->p, i, &v) == FP8C_OK; i++) {
+        static float value[K * H];
+        const char *const end_of = strrchr(v.name, '.');
+        if (!end_of || (strcmp(end_of, ".weight") != 0 && strcmp(end_of, ".bias") != 0) ||
+            strncmp(v.name, "grad", 4) == 0 || strncmp(v.name, "opt", 3) == 0)
+            continue;
+        integers(value, elements(&v.type), 1, v.name[0]);
+        if (v.type.dtype == FP8C_F32)
+            MUST(l, fp8c_program_write(l->p, i, value));
+        else
+            MUST(l, fp8c_program_quantize(l->p, i, value, NULL));
+    }
+    const int prepare = fp8c_program_function(l->p, "prepare");
+    if (prepare >= 0)
+        MUST(l, fp8c_program_run(l->p, prepare));
+}
+
+static void run(life *l, const char *name, uint32_t seed)
+{
+    fp8c_port port;
+    const int f = fp8c_program_function(l->p, name);
+    ck_assert_msg(f >= 0, "no %s", name);
+    for (int i = 0; fp8c_program_port(l->p, f, FP8C_INPUT, i, &port) == FP8C_OK; i++)
+        if (port.variable < 0)
+            integers(fp8c_program_buffer(l->p, f, FP8C_INPUT, i), elements(&port.type),
+                 strcmp(port.name, "x") ? 2 : 3, seed + (uint32_t)i);
+    MUST(l, fp8c_program_run(l->p, f));
+    MUST(l, fp8c_program_wait(l->p));
+}
+
+/* ---- comparing ---- */
+
+static void same_results(life *a, life *b, const char *name, const char *what)
+{
+    fp8c_port port;
+    const int f = fp8c_program_function(a->p, name), g = fp8c_program_function(b->p, name);
+    for (int i = 0; fp8c_program_port(a->p, f, FP8C_OUTPUT, i, &port) == FP8C_OK; i++) {
+        const float *x = fp8c_program_buffer(a->p, f, FP8C_OUTPUT, i),
+                    *y = fp8c_program_buffer(b->p, g, FP8C_OUTPUT, i);
+        for (int64_t e = 0; port.variable < 0 && port.type.dtype == FP8C_F32 && e < elements(&port.type); e++)
+            ck_assert_msg(!memcmp(&x[e], &y[e], sizeof *x), "%s: %s of %s, %lld: %.9g and %.9g",
+                          what, port.name, name, (long long)e, (double)x[e], (double)y[e]);
+    }
+}
+
+static void same_variables(life *a, life *b, const char *what)
+{
+    static char x[8 * K * H], y[sizeof x];
+    fp8c_variable v;
+    for (int i = 0; fp8c_program_variable(a->p, i, &v) == FP8C_OK; i++) {
+        const size_t bytes = (size_t)fp8c_type_bytes(&v.type);
+        ck_assert_uint_le(bytes, sizeof x);
+        MUST(a, fp8c_program_read(a->p, i, x));
+        MUST(b, fp8c_program_read(b->p, i, y));
+        for (size_t e = 0; e < bytes; e += 4)
+            ck_assert_msg(!memcmp(x + e, y + e, bytes < 4 ? bytes : 4),
+                          "%s: '%s' at %zu: %.9g and %.9g", what, v.name, e / 4,
+                          (double)*(float *)(x + e), (double)*(float *)(y + e));
+    }
+}
+
+/* ---- the tests ---- */
+
+static const char *const others[] = {"cpu", "reference"};
+
+static void become(int device)
+{
+    if (emulated)
+        setenv("FP8C_EMULATOR_SM", emulated_sm[device], 1);
+}
+
+/* Two micro-steps, the first with empty histories; an evaluation; an update. */
+static void train(life *l)
+{
+    fill_weights(l);
+    run(l, "micro_step", 10);
+    run(l, "micro_step", 11);
+    run(l, "eval", 20);
+    run(l, "update", 0);
+}
+
+static void infer(life *l)
+{
+    fill_weights(l);
+    run(l, "eval", 5);
+}
+
+/* The same on the GPU, the CPU and the interpreter. */
+static void agree(int device, int recipe_number, int m, bool infers)
+{
+    life gpu, other;
+    char what[128];
+    if (!begin(&gpu, "cuda", recipe_number, m, infers)) {
+        ck_assert(!emulated || !has(device, recipe_number));
+        end(&gpu);
+        return;
+    }
+    ck_assert(!emulated || has(device, recipe_number));
+    (infers ? infer : train)(&gpu);
+    for (int o = f8_test_has_cpu("the CPU") ? 0 : 1; o < 2; o++) {
+        snprintf(what, sizeof what, "%d rows, %s, beside %s", m, recipes[recipe_number], others[o]);
+        ck_assert(begin(&other, others[o], recipe_number, m, infers));
+        (infers ? infer : train)(&other);
+        if (!infers)
+            same_results(&gpu, &other, "micro_step", what);
+        same_results(&gpu, &other, "eval", what);
+        same_variables(&gpu, &other, what);
+        end(&other);
+    }
+    end(&gpu);
+}
+
+START_TEST(bits)
+{
+    const int device = _i / N_RECIPES, recipe_number = _i % N_RECIPES;
+    if (device > 0 && recipe_number < FIRST_FP8)
+        return; /* the same on all devices */
+    become(device);
+    for (int r = 0; r < N_ROWS; r++)
+        for (int infers = 0; infers < 2; infers++)
+            agree(device, recipe_number, rows[r], infers);
+}
+END_TEST
+
+Suite *f8_suite(void)
+{
+    emulated = f8_test_gpu_emulated();
+    const int devices = emulated ? sizeof emulated_sm / sizeof *emulated_sm : 1;
+    Suite *s = suite_create("cuda any rows");
+    TCase *t = tcase_create("rows");
+    tcase_set_timeout(t, TIMEOUT);
+    tcase_add_loop_test(t, bits, 0, devices * N_RECIPES);
+    suite_add_tcase(s, t);
+    return s;
+}
