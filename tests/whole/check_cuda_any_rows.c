@@ -173,8 +173,6 @@ static void same_variables(life *a, life *b, const char *what)
 
 /* ---- the tests ---- */
 
-static const char *const others[] = {"cpu", "reference"};
-
 static void become(int device)
 {
     if (emulated)
@@ -182,44 +180,39 @@ static void become(int device)
 }
 
 /* Two micro-steps, the first with empty histories; an evaluation; an update. */
-static void train(life *l)
-{
-    fill_weights(l);
-    run(l, "micro_step", 10);
-    run(l, "micro_step", 11);
-    run(l, "eval", 20);
-    run(l, "update", 0);
-}
+static const char *const trains[] = {"micro_step", "micro_step", "eval", "update"};
+enum { N_TRAINS = sizeof trains / sizeof *trains };
 
-static void infer(life *l)
-{
-    fill_weights(l);
-    run(l, "eval", 5);
-}
-
-/* The same on the GPU, the CPU and the interpreter. */
+/* The same on the GPU, the CPU and the interpreter, after every run. */
 static void agree(int device, int recipe_number, int m, bool infers)
 {
-    life gpu, other;
+    static const char *const on[] = {"cuda", "reference", "cpu"};
+    const int n = f8_test_has_cpu("the CPU") ? 3 : 2;
+    life l[3];
     char what[128];
-    if (!begin(&gpu, "cuda", recipe_number, m, infers)) {
-        ck_assert(!emulated || !has(device, recipe_number));
-        end(&gpu);
+    const bool runs = begin(&l[0], on[0], recipe_number, m, infers);
+    ck_assert(!emulated || runs == has(device, recipe_number));
+    if (!runs) {
+        end(&l[0]);
         return;
     }
-    ck_assert(!emulated || has(device, recipe_number));
-    (infers ? infer : train)(&gpu);
-    for (int o = f8_test_has_cpu("the CPU") ? 0 : 1; o < 2; o++) {
-        snprintf(what, sizeof what, "%d rows, %s, beside %s", m, recipes[recipe_number], others[o]);
-        ck_assert(begin(&other, others[o], recipe_number, m, infers));
-        (infers ? infer : train)(&other);
-        if (!infers)
-            same_results(&gpu, &other, "micro_step", what);
-        same_results(&gpu, &other, "eval", what);
-        same_variables(&gpu, &other, what);
-        end(&other);
+    for (int i = 0; i < n; i++) {
+        ck_assert(i == 0 || begin(&l[i], on[i], recipe_number, m, infers));
+        fill_weights(&l[i]);
     }
-    end(&gpu);
+    for (int step = 0; step < (infers ? 1 : N_TRAINS); step++) {
+        const char *name = infers ? "eval" : trains[step];
+        for (int i = 0; i < n; i++)
+            run(&l[i], name, 10 + (uint32_t)step);
+        for (int i = 1; i < n; i++) {
+            snprintf(what, sizeof what, "%d rows, %s, run %d, beside %s", m, recipes[recipe_number],
+                     step, on[i]);
+            same_results(&l[0], &l[i], name, what);
+            same_variables(&l[0], &l[i], what);
+        }
+    }
+    for (int i = 0; i < n; i++)
+        end(&l[i]);
 }
 
 START_TEST(bits)
