@@ -55,6 +55,19 @@ START_TEST(scales_and_codes)
 }
 END_TEST
 
+/* Amaxes, scales and codes see none of the zeros behind the rows. */
+START_TEST(any_rows)
+{
+    static const recipe_sizes rows[] = {{1, 1, 144, 48}, {1, 7, 48, 144}, {3, 11, 144, 16},
+                                        {2, 65, 48, 32}};
+    recipe_spec spec[RECIPE_SPECS];
+    become(_i);
+    const int n = choose(recipe_specs, RECIPE_SPECS - RECIPE_FAKES, spec);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        recipe_check_bits(spec, n, &rows[i], 4, "cuda");
+}
+END_TEST
+
 START_TEST(delayed_over_steps)
 {
     become(_i);
@@ -94,6 +107,7 @@ Suite *f8_suite(void)
     TCase *t = tcase_create("recipes");
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_loop_test(t, scales_and_codes, 0, devices);
+    tcase_add_loop_test(t, any_rows, 0, devices);
     tcase_add_loop_test(t, delayed_over_steps, 0, 1);
     tcase_add_loop_test(t, nothing_is_laundered, 0, devices);
     suite_add_tcase(s, t);

@@ -482,6 +482,23 @@ START_TEST(same_results)
 }
 END_TEST
 
+static void rows_are_explained(const program *p)
+{
+    int found = 0;
+    for (size_t i = 0; i < p->unit.n_decisions; i++) {
+        const f8_decision *d = &p->unit.decision[i];
+        char note[80];
+        snprintf(note, sizeof note, "; padded to %lldx%lldx%lld", (long long)f8_aligned(d->m, 16),
+                 (long long)d->n, (long long)f8_aligned(d->k, 16));
+        const char *at = strstr(d->reason, "; padded");
+        if (!d->fp8)
+            continue;
+        ck_assert_msg(at && !strcmp(at, note), "%s %s: %s", d->linear, d->role, d->reason);
+        found++;
+    }
+    ck_assert_int_eq(found, 12); /* four linears, three GEMMs each */
+}
+
 /* Rows of activations of FP8 GEMMs that are padded in the graph: what lies in the arena before a
  * run changes no bit there either. */
 START_TEST(rows_are_written)
@@ -493,6 +510,7 @@ START_TEST(rows_are_written)
     const f8_recipe *recipe = f8_recipe_by_name(v.recipe);
     if (!f8_recipe_lacks(recipe, device.target)) {
         build(&p, &v, device.target, (f8_build_options){.cuda = device.cuda});
+        rows_are_explained(&p);
         left plain = train(&p, false), poisoned = train(&p, true);
         same(&p, &plain, &poisoned, 0);
         forget(&plain, p.plan.n_vars);

@@ -206,6 +206,68 @@ static const struct {
      "  %8 = scaled_matmul(%a, %7, %a, %7) {transpose_b = true, scale_a = \"block(1,32)\", scale_b "
      "= "
      "\"block(1,32)\", scale_layout = \"cublaslt\"}\n  return %8\n"},
+    /* any m: zeros behind the rows of codes, and the result is a part; not on the CPU */
+    {"cpu",
+     "func forward(%a: f8e4m3[5, 16], %s: f32[], %b: f8e4m3[32, 16]) -> (%x: f32[5, 32]) {\n"
+     "  return scaled_matmul(%a, %s, %b, %s) {transpose_b = true}\n}\n",
+     "  %1 = scaled_matmul(%a, %s, %b, %s) {transpose_b = true}\n  return %1\n"},
+    {"sm_90a",
+     "func forward(%a: f8e4m3[5, 3, 16], %s: f32[], %b: f8e4m3[32, 16], %c: bf16[32]) -> (%x: "
+     "bf16[5, 3, 32]) {\n  return scaled_matmul(%a, %s, %b, %s, %c) {transpose_b = true, to = "
+     "bf16}\n}\n",
+     "  %1 = reshape(%a) {shape = [15, 16]}\n  %2 = broadcast#57857(0) {shape = [1, 16]}\n"
+     "  %padding = quantize#57857(%2, 1)\n  %a.padded = concat(%1, %padding) {axis = 0}\n"
+     "  %3 = scaled_matmul(%a.padded, %s, %b, %s, %c) {transpose_b = true, to = bf16}\n"
+     "  %4 = slice(%3) {axis = 0, stop = 15}\n  %5 = reshape(%4) {shape = [5, 3, 32]}\n"
+     "  return %5\n"},
+    /* an accumulator gets rows, too */
+    {"sm_100a",
+     "func forward(%a: f8e5m2[16, 5], %b: f8e4m3[16, 32], %c: f32[5, 32]) -> (%x: f32[5, 32]) {\n"
+     "  return matmul(%a, %b, %c) {transpose_a = true}\n}\n",
+     "  %1 = broadcast#57857(0) {shape = [16, 11]}\n"
+     "  %2 = quantize#57857(%1, 1) {format = f8e5m2}\n  %a.padded = concat(%a, %2)\n"
+     "  %3 = broadcast#57859(0) {shape = [11, 32]}\n  %c.padded = concat(%c, %3) {axis = 0}\n"
+     "  %4 = matmul(%a.padded, %b, %c.padded) {transpose_a = true}\n"
+     "  %5 = slice(%4) {axis = 0, stop = 5}\n  return %5\n"},
+    /* scales of rows, and of blocks of 128 along k: one for each row */
+    {"sm_90a",
+     "func forward(%a: f8e4m3[17, 32], %s: f32[17, 1], %b: f8e4m3[48, 32], %t: f32[48, 1]) -> (%x: "
+     "f32[17, 48]) {\n  return scaled_matmul(%a, %s, %b, %t) {transpose_b = true, scale_a = "
+     "\"row\", scale_b = \"row\"}\n}\n",
+     "  %1 = broadcast#57857(0) {shape = [15, 32]}\n  %2 = quantize#57857(%1, 1)\n"
+     "  %a.padded = concat(%a, %2) {axis = 0}\n  %3 = broadcast#57858(0) {shape = [15, 1]}\n"
+     "  %s.padded = concat(%s, %3) {axis = 0}\n"
+     "  %4 = scaled_matmul(%a.padded, %s.padded, %b, %t) {transpose_b = true, scale_a = "
+     "\"row\", scale_b = \"row\"}\n  %5 = slice(%4) {axis = 0, stop = 17}\n  return %5\n"},
+    {"sm_90a",
+     "func forward(%a: f8e4m3[1, 256], %s: f32[1, 2], %b: f8e4m3[128, 256], %t: f32[1, 2]) -> "
+     "(%x: f32[1, 128]) {\n  return scaled_matmul(%a, %s, %b, %t) {transpose_b = true, scale_a = "
+     "\"block(1,128)\", scale_b = \"block(128,128)\"}\n}\n",
+     "  %1 = reshape(%s) {shape = [2, 1]}\n  %2 = broadcast(0) {shape = [1, 2]}\n"
+     "  %3 = concat(%t, %2)\n  %4 = broadcast#57857(0) {shape = [15, 256]}\n"
+     "  %5 = quantize#57857(%4, 1)\n  %a.padded = concat(%a, %5) {axis = 0}\n"
+     "  %6 = broadcast#57861(0) {shape = [2, 15]}\n  %7 = concat(%1, %6)\n"
+     "  %8 = scaled_matmul(%a.padded, %7, %b, %3) {transpose_b = true, scale_a = "
+     "\"block(1,128)\", scale_b = \"block(128,128)\", scale_layout = \"cublaslt\"}\n"
+     "  %9 = slice(%8) {axis = 0, stop = 1}\n  return %9\n"},
+    /* any k, as wgrad has it: zeros in both; the scales of blocks along k stay */
+    {"sm_90a",
+     "func forward(%a: f8e4m3[130, 16], %s: f32[2, 16], %b: f8e4m3[130, 32], %t: f32[2, 32]) -> "
+     "(%x: f32[16, 32]) {\n  return scaled_matmul(%a, %s, %b, %t) {transpose_a = true, scale_a = "
+     "\"block(128,1)\", scale_b = \"block(128,1)\"}\n}\n",
+     "  %a.t = transpose(%a) {perm = [1, 0]}\n  %b.t = transpose(%b) {perm = [1, 0]}\n"
+     "  %1 = broadcast#57861(0) {shape = [16, 14]}\n  %2 = quantize#57861(%1, 1)\n"
+     "  %a.t.padded = concat(%a.t, %2)\n  %3 = broadcast#57862(0) {shape = [32, 14]}\n"
+     "  %4 = quantize#57862(%3, 1)\n  %b.t.padded = concat(%b.t, %4)\n"
+     "  %5 = scaled_matmul(%a.t.padded, %s, %b.t.padded, %t) {transpose_b = true, scale_a = "
+     "\"block(1,128)\", scale_b = \"block(1,128)\", scale_layout = \"cublaslt\"}\n  return %5\n"},
+    {"sm_100a",
+     "func forward(%a: f8e4m3[17, 16], %s: f32[], %b: f8e5m2[17, 32], %t: f32[]) -> (%x: f32[16, "
+     "32]) {\n  return scaled_matmul(%a, %s, %b, %t) {transpose_a = true}\n}\n",
+     "  %1 = broadcast#57857(0) {shape = [15, 16]}\n  %2 = quantize#57857(%1, 1)\n"
+     "  %a.padded = concat(%a, %2) {axis = 0}\n  %3 = broadcast#57859(0) {shape = [15, 32]}\n"
+     "  %4 = quantize#57859(%3, 1) {format = f8e5m2}\n  %b.padded = concat(%b, %4) {axis = 0}\n"
+     "  %5 = scaled_matmul(%a.padded, %s, %b.padded, %t) {transpose_a = true}\n  return %5\n"},
     /* an array that is a part of another is copied, a grid too */
     {"cpu",
      "func forward(%a: f8e4m3[16, 32], %s: f32[16, 2], %t: f32[]) -> (%x: f32[16, 16]) {\n"
