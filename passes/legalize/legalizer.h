@@ -33,7 +33,7 @@ f8_scale_layout f8_legal_layout_of(const f8_graph *g, f8_ref r);
 /* scales.c: the kind of scales of the second operand of a SCALED_MATMUL. */
 f8_scale_kind f8_legal_scale_kind(const f8_graph *g, f8_ref r);
 
-/* pad.c: a matrix with zeros appended along an axis, up to a multiple of `by`. Zeros of one type and
+/* zeros.c: a matrix with zeros appended along an axis, up to a multiple of `by`. Zeros of one type and
  * `clone` are one value. */
 f8_ref f8_legal_padded(f8_graph *g, f8_ref x, int axis, int64_t by, uint32_t clone);
 

@@ -5,11 +5,12 @@
  * appended to the codes, and rows of the result that nobody asked for are cut off:
  *
  *     m   scaled_matmul(a [m, k], b)         is a slice of scaled_matmul(concat(a, zeros), b)
- *     k   scaled_matmul(a^T [m, k], b [k, n])    is scaled_matmul(concat(a^T, zeros), concat(b, zeros))
+ *     k   scaled_matmul(a^T [m, k], b [k, n])    is scaled_matmul(concat(a^T, zeros), concat(b,
+ * zeros))
  *
  * No bit changes. A row of the result is a sum of its own, so rows of zeros change no other. Along
- * k the sum gets 0 * 0 more often: products of codes that are +0 are +0, and x + 0 is x; x is -0 only
- * where every product before was -0, and a sum that begins at +0 never is.
+ * k the sum gets 0 * 0 more often: products of codes that are +0 are +0, and x + 0 is x; x is -0
+ * only where every product before was -0, and a sum that begins at +0 never is.
  *
  * What an operand is quantized with does not see the zeros: amaxes are of the value, and codes are
  * padded, not what they are made from. Scales follow the codes. Those of rows, and f32 scales of
@@ -28,39 +29,9 @@
 
 #include <string.h>
 
-/* Numbers for zeros, above those of copies: each operand has zeros of its own, which lie behind it. */
+/* Numbers for zeros, above those of copies: each operand has zeros of its own, which lie behind it.
+ */
 enum { PAD_CLONE = 0xe200, PAD_CLONES = F8_CLONE_RECOMPUTED - PAD_CLONE };
-
-static f8_ref spread(f8_graph *g, f8_ref x, const f8_type *t, uint32_t clone)
-{
-    return f8_make_clone(g, F8_OP_BROADCAST, &x, 1, &F8_INTS(F8_A_SHAPE, f8_shape_of(t)), 1,
-                         clone);
-}
-
-static f8_ref codes(f8_graph *g, f8_ref x, f8_dtype format, uint32_t clone)
-{
-    return f8_make_clone(g, F8_OP_QUANTIZE, (f8_ref[]){x, f8_const(g, 1)}, 2,
-                         &F8_INT(F8_A_FORMAT, format), 1, clone);
-}
-
-static f8_ref zeros(f8_graph *g, const f8_type *t, uint32_t clone)
-{
-    const f8_ref zero = f8_const(g, 0);
-    if (t->dtype == F8_F32)
-        return spread(g, zero, t, clone);
-    if (t->dtype == F8_E8M0) /* it has no zero; its smallest value is code 0 */
-        return spread(g, codes(g, zero, t->dtype, 0), t, clone);
-    return codes(g, spread(g, zero, t, clone), t->dtype, clone);
-}
-
-f8_ref f8_legal_padded(f8_graph *g, f8_ref x, int axis, int64_t by, uint32_t clone)
-{
-    if (!x)
-        return 0;
-    f8_type rest = *f8_type_of(g, x);
-    rest.dim[axis] = f8_aligned(rest.dim[axis], by) - rest.dim[axis];
-    return rest.dim[axis] ? f8_concat(g, (f8_ref[]){x, zeros(g, &rest, clone)}, 2, axis) : x;
-}
 
 /* ---- operands ---- */
 
@@ -124,8 +95,7 @@ f8_ref f8_legal_pad(void *user, f8_graph *to, const f8_graph *from, f8_ref old, 
     if (along_k)
         operand[b] = longer(l, to, in[b], trans_b);
     for (int i = 0; i < 2 && n->op == F8_OP_SCALED_MATMUL; i++)
-        operand[2 * i + 1] =
-            longer_scales(l, to, from, old, i, in[2 * i + 1], operand[2 * i]);
+        operand[2 * i + 1] = longer_scales(l, to, from, old, i, in[2 * i + 1], operand[2 * i]);
     if (along_m && o.acc)
         operand[last] = longer(l, to, in[last], 0);
     const f8_ref r = f8_make_clone(to, n->op, operand, (int)n->n_in, n->attr,

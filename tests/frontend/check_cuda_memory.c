@@ -17,7 +17,7 @@ typedef struct life {
     fp8c_module *m;
 } life;
 
-/* The model with 16 rows, as FP8 GEMMs need them; fill_batch leaves zeros in the second half. */
+/* The model with 16 rows, which no FP8 GEMM pads; fill_batch leaves zeros in the second half. */
 static life begin(void)
 {
     life l = {.d = open_driver(), .ctx = new_context()};

@@ -135,7 +135,7 @@ static void run(life *l, const char *name, uint32_t seed)
     for (int i = 0; fp8c_program_port(l->p, f, FP8C_INPUT, i, &port) == FP8C_OK; i++)
         if (port.variable < 0)
             integers(fp8c_program_buffer(l->p, f, FP8C_INPUT, i), elements(&port.type),
-                 strcmp(port.name, "x") ? 2 : 3, seed + (uint32_t)i);
+                     strcmp(port.name, "x") ? 2 : 3, seed + (uint32_t)i);
     MUST(l, fp8c_program_run(l->p, f));
     MUST(l, fp8c_program_wait(l->p));
 }
@@ -149,7 +149,8 @@ static void same_results(life *a, life *b, const char *name, const char *what)
     for (int i = 0; fp8c_program_port(a->p, f, FP8C_OUTPUT, i, &port) == FP8C_OK; i++) {
         const float *x = fp8c_program_buffer(a->p, f, FP8C_OUTPUT, i),
                     *y = fp8c_program_buffer(b->p, g, FP8C_OUTPUT, i);
-        for (int64_t e = 0; port.variable < 0 && port.type.dtype == FP8C_F32 && e < elements(&port.type); e++)
+        for (int64_t e = 0;
+             port.variable < 0 && port.type.dtype == FP8C_F32 && e < elements(&port.type); e++)
             ck_assert_msg(!memcmp(&x[e], &y[e], sizeof *x), "%s: %s of %s, %lld: %.9g and %.9g",
                           what, port.name, name, (long long)e, (double)x[e], (double)y[e]);
     }

@@ -15,7 +15,7 @@ enum { TIMEOUT = 900 };
 static const char *const emulated_sm[] = {"90", "100"};
 static bool emulated;
 
-/* FP8 GEMMs of these targets have sizes that are multiples of 16. */
+/* FP8 GEMMs of these targets have weights whose sizes are multiples of 16. */
 static const struct {
     const char *file, *small, *large;
 } models[] = {

@@ -176,6 +176,40 @@ START_TEST(plans_are_padded)
 }
 END_TEST
 
+static int launches(const f8_plan_func *f)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < f->n_steps; i++)
+        n += f->step[i].kind == F8_STEP_KERNEL;
+    return n;
+}
+
+/* An inference of few tokens: the zeros behind the codes of all layers take one launch, and another
+ * for those behind their scales. */
+START_TEST(few_launches)
+{
+    static const char *const recipes[] = {"delayed", "rowwise"};
+    program p[2];
+    for (int i = 0; i < 2; i++) {
+        const f8_dim_override dims[] = {{"B", 1},  {"T", 16 - i}, {"C", C},
+                                        {"H", 2}, {"L", 8},      {"V", WHOLE}};
+        cuda_plan_lower(&p[i], &(cuda_model){.file = "frontend/models/gpt2_124m.f8",
+                                             .dims = dims,
+                                             .n_dims = sizeof dims / sizeof *dims,
+                                             .recipe = recipes[_i],
+                                             .target = f8_target_by_name("sm_90a"),
+                                             .inference = true});
+        cuda_plan_finish(&p[i], (f8_build_options){.text_only = true});
+        ck_assert_msg(p[i].status == F8_OK, "%s", p[i].diag.text);
+    }
+    const int whole = launches(func_of(&p[0], "eval")), padded = launches(func_of(&p[1], "eval"));
+    ck_assert_msg(padded <= whole + 1 + _i, "%s: %d launches, and %d with padding", recipes[_i],
+                  whole, padded);
+    for (int i = 0; i < 2; i++)
+        f8_arena_end(&p[i].arena);
+}
+END_TEST
+
 /* Whether kernels are fused decides no size, since sizes may decide bits. */
 START_TEST(explained)
 {
@@ -622,6 +656,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_loop_test(t, plans_are_padded, 0, 3 * N_VARIANTS);
     tcase_add_loop_test(t, explained, 0, 2);
+    tcase_add_loop_test(t, few_launches, 0, 2);
     tcase_add_loop_test(t, others_are_not, 0, 2);
     tcase_add_test(t, only_zeros_are_summed);
     tcase_add_test(t, recomputed_alike);

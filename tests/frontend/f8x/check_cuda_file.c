@@ -9,7 +9,7 @@
 
 static bool emulated;
 
-/* tests/shared/api/api.h's of 16 rows: FP8 GEMMs want multiples of 16. */
+/* tests/shared/api/api.h's of 16 rows, which FP8 GEMMs take without padding. */
 static fp8c_module *parse_model(fp8c_context *ctx)
 {
     char text[sizeof model + 16];

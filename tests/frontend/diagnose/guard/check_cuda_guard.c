@@ -9,7 +9,7 @@
 
 enum { WEIGHT = 3 };
 
-/* That of api.h with 16 rows, which FP8 GEMMs of a GPU need. */
+/* That of api.h with 16 rows, which FP8 GEMMs of a GPU take without padding. */
 static const char *wide_model(void)
 {
     static char text[sizeof model + 8];
