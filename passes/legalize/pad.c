@@ -4,9 +4,8 @@
  * of fprop and dgrad, and k of wgrad. cuBLASLt's FP8 GEMMs want multiples of 16, so zeros are
  * appended to the codes, and rows of the result that nobody asked for are cut off:
  *
- *     m   scaled_matmul(a [m, k], b)         is a slice of scaled_matmul(concat(a, zeros), b)
- *     k   scaled_matmul(a^T [m, k], b [k, n])    is scaled_matmul(concat(a^T, zeros), concat(b,
- * zeros))
+ *     m   matmul(a, b)    is    slice(matmul(concat(a, zeros), b))
+ *     k   matmul(a, b)    is    matmul(concat(a, zeros), concat(b, zeros))
  *
  * No bit changes. A row of the result is a sum of its own, so rows of zeros change no other. Along
  * k the sum gets 0 * 0 more often: products of codes that are +0 are +0, and x + 0 is x; x is -0
@@ -44,9 +43,10 @@ static f8_ref longer(const f8_legalizer *l, f8_graph *g, f8_ref x, int axis)
     const f8_type matrix = {
         .dtype = t->dtype, .rank = 2, .dim = {f8_type_rows(t), f8_type_columns(t)}};
     const char *name = g->name[x];
-    const f8_ref padded = f8_legal_padded(g, f8_reshape(g, x, &matrix), axis,
-                                          l->target->fp8_multiple, PAD_CLONE + x % PAD_CLONES);
-    if (!padded || g->node[padded].op != F8_OP_CONCAT)
+    const f8_ref flat = f8_reshape(g, x, &matrix);
+    const f8_ref padded =
+        f8_legal_padded(g, flat, axis, l->target->fp8_multiple, PAD_CLONE + x % PAD_CLONES);
+    if (!padded || padded == flat)
         return padded;
     f8_set_name(g, g->node[padded].in[1], "padding");
     if (name) {
@@ -91,9 +91,12 @@ f8_ref f8_legal_pad(void *user, f8_graph *to, const f8_graph *from, f8_ref old, 
     const uint32_t b = f8_gemm_b(n->op), last = n->n_in - 1;
     f8_ref operand[5];
     memcpy(operand, in, n->n_in * sizeof *operand);
-    operand[0] = longer(l, to, in[0], along_m ? trans_a : !trans_a);
-    if (along_k)
-        operand[b] = longer(l, to, in[b], trans_b);
+    if (along_m)
+        operand[0] = longer(l, to, operand[0], trans_a);
+    if (along_k) {
+        operand[0] = longer(l, to, operand[0], !trans_a);
+        operand[b] = longer(l, to, operand[b], trans_b);
+    }
     for (int i = 0; i < 2 && n->op == F8_OP_SCALED_MATMUL; i++)
         operand[2 * i + 1] = longer_scales(l, to, from, old, i, in[2 * i + 1], operand[2 * i]);
     if (along_m && o.acc)

@@ -228,6 +228,45 @@ START_TEST(bits)
 }
 END_TEST
 
+/* A product that a text has as such may have any m and any k, both ways that operands lie. */
+START_TEST(products)
+{
+    enum { SEEDS = 40 };
+    become(_i);
+    for (uint32_t seed = 1; seed <= SEEDS; seed++) {
+        static const char *const on[] = {"cuda", "reference"};
+        life l[2];
+        char text[1024], what[1200];
+        uint32_t dice = seed;
+        const int m = 1 + (int)(test_random(&dice) % 70), k = 1 + (int)(test_random(&dice) % 70);
+        const bool ta = test_random(&dice) % 2, tb = test_random(&dice) % 2,
+                   scaled = test_random(&dice) % 2, rounds = test_random(&dice) % 2;
+        snprintf(text, sizeof text,
+                 "module m\nfunc forward(%%x: f32[%d, %d], %%w: f32[%d, %d]) -> (%%y: f32[%d, 48]) "
+                 "{\n  %%a = quantize(%%x, 1)\n  %%b = quantize(%%w, 1) {format = f8e5m2}\n"
+                 "  %%p = %s {transpose_a = %s, transpose_b = %s%s}\n"
+                 "  return add(cast(%%p) {to = f32}, 1)\n}\n",
+                 ta ? k : m, ta ? m : k, tb ? 48 : k, tb ? k : 48, m,
+                 scaled ? "scaled_matmul(%a, 0.5, %b, 2)" : "matmul(%a, %b)", ta ? "true" : "false",
+                 tb ? "true" : "false", rounds ? ", to = bf16" : "");
+        for (int i = 0; i < 2; i++) {
+            l[i].ctx = new_context();
+            l[i].module = parse(l[i].ctx, text);
+            fp8c_compile_options o = recipe("f32");
+            o.target = on[i];
+            o.inference = 1;
+            MUST(&l[i], fp8c_compile(l[i].module, &o, &l[i].p));
+            MUST(&l[i], fp8c_program_initialize(l[i].p, 1));
+            run(&l[i], "eval", seed);
+        }
+        snprintf(what, sizeof what, "seed %u:\n%s", seed, text);
+        same_results(&l[0], &l[1], "eval", what);
+        end(&l[0]);
+        end(&l[1]);
+    }
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     emulated = f8_test_gpu_emulated();
@@ -236,6 +275,7 @@ Suite *f8_suite(void)
     TCase *t = tcase_create("rows");
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_loop_test(t, bits, 0, devices * N_RECIPES);
+    tcase_add_loop_test(t, products, 0, devices);
     suite_add_tcase(s, t);
     return s;
 }
