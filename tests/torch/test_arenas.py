@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 import threading
 import unittest
 from unittest import mock
@@ -43,6 +45,32 @@ def in_thread(work) -> None:
         raise errors[0]
 
 
+# A thread compiles and ends. What it had freed is overwritten, and other threads compile. The package is
+# imported by the main thread, or by the first that compiles.
+ENDED = """
+import sys, threading
+import torch
+if sys.argv[1] == "main":
+    import fp8c.torch
+
+def compiles():
+    import fp8c.torch
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 8))
+    torch.compile(model, backend="fp8c", options={"strict": True})(torch.randn(4, 8)).sum().backward()
+
+for _ in range(2):
+    thread = threading.Thread(target=compiles)
+    thread.start()
+    thread.join(300)
+    if thread.is_alive():
+        sys.exit("a thread hangs")
+    torch._dynamo.reset()
+    junk = [b"A" * (n % 64) + b"%d" % n for n in range(200000)]
+compiles()
+print("compiled", len(junk))
+"""
+
+
 class Arenas(BackendTest):
     def test_one_for_all(self) -> None:
         """Training, evaluation and other sizes take as much as the largest; the gradients are right."""
@@ -76,6 +104,15 @@ class Arenas(BackendTest):
         in_thread(lambda: mine.append(arena_of(CPU)))
         self.assertIsNot(mine[0], arena_of(CPU))
         self.assertIs(arena_of(CPU), arena_of(CPU))
+
+    def test_threads_that_end(self) -> None:
+        """The main thread compiles after others that have compiled and are gone."""
+        for who in ("main", "thread"):
+            with self.subTest(imported_by=who):
+                done = subprocess.run([sys.executable, "-c", ENDED, who], text=True, timeout=600,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                self.assertEqual(done.returncode, 0, done.stdout)
+                self.assertIn("compiled", done.stdout)
 
     def test_threads(self) -> None:
         """Programs of one arena in two threads wait for each other."""

@@ -79,5 +79,6 @@ __all__ = ["Captured", "Eager", "EagerOp", "Fp8GatherError", "Input", "Linear", 
            "release_memory", "report", "set_amax_group", "shard_in_fp8", "state_dict", "statistics",
            "update_scales"]
 
+private.keep_fake_guard()
 private.register_backend("fp8c", fp8c_backend)
 private.keep_whole_under_ddp(fp8c_backend)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import functools
 import re
+import threading
 import types
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
@@ -56,6 +57,31 @@ def missing() -> list[str]:
         "aten.rms_norm": hasattr(aten, "rms_norm"),
     }
     return [name for name, there in names.items() if not there]
+
+
+def keep_fake_guard() -> None:
+    """Let threads that have compiled end without a crash of the next compile.
+
+    Where there is no GPU, fake tensors need a stand-in for CUDA's device guard. The first thread that
+    makes some registers it for the process. In PyTorch 2.11 the stand-in is a `thread_local` object:
+    once that thread ends, the registry points to freed memory, and the next fake tensor reads it. (In
+    2.15 it is one object for ever.) So it is registered here, by a thread that lives as long as the
+    process. The count of devices is NVML's: it does not initialize CUDA, and processes can fork."""
+    register = getattr(torch._C, "_ensureCUDADeviceGuardSet", None)
+    if register is None or torch.cuda.device_count():
+        return
+    if threading.current_thread() is threading.main_thread():
+        register()
+        return
+    done = threading.Event()
+
+    def stay() -> None:
+        register()
+        done.set()
+        threading.Event().wait()
+
+    threading.Thread(target=stay, name="fp8c.torch fake guard", daemon=True).start()
+    done.wait()
 
 
 def target_name(node: torch.fx.Node) -> str:
