@@ -50,8 +50,14 @@ def options(recipe: str, **given: Any) -> dict[str, Any]:
 
 
 def compile_blocks(blocks: Any, recipe: str, **given: Any) -> None:
+    """Compile each block by itself. `.compile()` of a module of PyTorch's own classes, such as a head, does
+    nothing with PyTorch 2.11: dynamo leaves it to PyTorch, sharded or not."""
+    how = {"backend": fp8c.torch.fp8c_backend, "options": options(recipe, **given)}
     for block in blocks:
-        block.compile(backend=fp8c.torch.fp8c_backend, options=options(recipe, **given))
+        if type(block).__module__.startswith("torch."):
+            block.forward = torch.compile(block.forward, **how)
+        else:
+            block.compile(**how)
 
 
 def shard(model: torch.nn.Sequential, how: str, recipe: str, **given: Any) -> Any:

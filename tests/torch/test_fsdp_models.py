@@ -54,6 +54,7 @@ def gradients(name: str, how: str) -> dict[str, float]:
     ids = tokens(ranks)
     model, call = built(name, how, "f32", True)
     call(**part(ids, me)).loss.backward()
+    assert fp8c.torch.report(model).counts() == {"f32": LINEARS[name]}
     own_gradients = {n: p.grad.full_tensor() for n, p in model.named_parameters()}
     torch._dynamo.reset()
     single, call = built(name, "blocks", "f32", False)
