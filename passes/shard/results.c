@@ -46,26 +46,27 @@ static f8_status gather_bucket(const f8_unit *u, f8_graph *g, f8_result *of, siz
     return F8_OK;
 }
 
-/* A bucket ends at the result whose end is nearest to an even share of the bytes. */
+/* A bucket ends at the result whose end is nearest to an even share of the bytes. None has less
+ * than LEAST, unless all have. */
 f8_status f8_shard_gather_results(const f8_unit *u, f8_graph *g, f8_result *of, size_t n)
 {
-    int64_t all = 0, held = 0, ended = 0;
+    int64_t all = 0, held = 0, before = 0, ended = 0;
     size_t first = 0;
     for (size_t i = 0; i < n; i++)
         all += bytes_of(&of[i]);
-    const int64_t most = all / LEAST,
-                  buckets = most < 1         ? 1
-                            : most < BUCKETS ? most
-                                             : BUCKETS,
-                  share = all / buckets;
+    const int64_t room = all / LEAST, most = room < BUCKETS ? room : BUCKETS,
+                  buckets = most < 1 ? 1 : most, share = all / buckets;
     qsort(of, n, sizeof *of, by_turn);
     for (size_t i = 0; i < n; i++) {
         held += bytes_of(&of[i]);
         const int64_t next = i + 1 < n ? bytes_of(&of[i + 1]) : 0, end = share * (ended + 1);
-        if (i + 1 < n && (ended + 1 == buckets || held + next / 2 < end))
+        const bool full = ended + 1 < buckets && held + next / 2 >= end && held - before >= LEAST &&
+                          all - held >= LEAST;
+        if (!full && i + 1 < n)
             continue;
         F8_TRY(gather_bucket(u, g, &of[first], i + 1 - first));
         first = i + 1;
+        before = held;
         for (; ended + 1 < buckets && share * (ended + 1) <= held + next / 2; ended++)
             ; /* a large result has more than one share */
     }
