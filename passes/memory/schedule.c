@@ -14,6 +14,8 @@
  * the text's order: then what a gradient needs recomputed comes and goes before the next gradient
  * is begun.
  *
+ * Zeros behind the few rows of an inference come first.
+ *
  * Of several ranks, collectives run beside other groups (overlap.h): each order is changed for that
  * before its memory is compared.
  *
@@ -21,6 +23,8 @@
 #include "passes/memory/memory.h"
 #include "passes/memory/order.h"
 #include "passes/memory/overlap.h"
+
+#include <string.h>
 
 /* ---- the graph of groups ---- */
 
@@ -147,6 +151,38 @@ static f8_status write_after_read(f8_scheduler *s)
     return F8_OK;
 }
 
+/* ---- zeros behind few rows ---- */
+
+/* Whether base r is zeros behind a value of fewer rows than FP8 GEMMs take (legalize/pad.c). */
+static bool ends_few_rows(const f8_storage *t, f8_ref r)
+{
+    const f8_ref whole = t->base[r].inside;
+    if (!whole)
+        return false;
+    const f8_type *type = f8_type_of(t->g, whole);
+    const int64_t axis = f8_attr_i(t->g, whole, F8_A_AXIS);
+    return type->dim[axis < 0 ? axis + type->rank : axis] == t->target->fp8_multiple;
+}
+
+/* An inference of one token has such zeros for each GEMM. Written first of all, they take one launch
+ * (codegen/plan/merge.c). Their bytes are then in use from the beginning, but they are few. */
+static void fill_first(f8_scheduler *s, uint32_t *order)
+{
+    const uint32_t n = s->lowered->n_groups;
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < n && s->storage.target->speeds.merged > 1; i++) {
+        const uint32_t at = order[i];
+        const f8_group *group = &s->lowered->group[at];
+        bool fills = group->n_in == 0 && s->n_before[at] == 0 && !s->recompute[at];
+        for (uint32_t k = 0; k < group->n_out; k++)
+            fills &= ends_few_rows(&s->storage, group->out[k]);
+        if (!fills)
+            continue;
+        memmove(order + first + 1, order + first, (i - first) * sizeof *order);
+        order[first++] = at;
+    }
+}
+
 /* ---- the pass ---- */
 
 static f8_status best_order(f8_scheduler *s, f8_arena *arena)
@@ -178,6 +214,7 @@ static f8_status best_order(f8_scheduler *s, f8_arena *arena)
         best = peak < least ? order[i] : best;
         least = peak < least ? peak : least;
     }
+    fill_first(s, best);
     s->lowered->order = best;
     return F8_OK;
 }

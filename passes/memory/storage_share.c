@@ -326,19 +326,6 @@ static uint32_t until(const f8_storage *s, const uint32_t *position, uint32_t i)
     return (first == UINT32_MAX ? second_behind(s, position, i) : first) - 1;
 }
 
-/* Whether base r is zeros behind a value of few rows (legalize/pad.c). An inference of one token has
- * such a value for each GEMM. If their bytes are theirs from the beginning, one launch fills them
- * all (codegen/plan/merge.c), and they are few: at most target->fp8_multiple rows of codes each. */
-static bool is_filled_early(const f8_storage *s, f8_ref r)
-{
-    const f8_base *b = &s->base[r];
-    if (!b->inside || s->lowered->group[b->def].n_in > 0 || s->target->speeds.merged <= 1)
-        return false;
-    const f8_type *t = f8_type_of(s->g, b->inside);
-    const int64_t axis = f8_attr_i(s->g, b->inside, F8_A_AXIS);
-    return t->dim[axis < 0 ? axis + t->rank : axis] <= s->target->fp8_multiple;
-}
-
 static void live_ranges(f8_storage *s, const uint32_t *position)
 {
     const uint32_t at_end = s->lowered->n_groups;
@@ -347,8 +334,7 @@ static void live_ranges(f8_storage *s, const uint32_t *position)
         if (b->def == F8_NO_GROUP)
             continue;
         f8_base *root = &s->base[b->root];
-        const uint32_t made = is_filled_early(s, r) ? 0 : position[b->def],
-                       written = until(s, position, b->def);
+        const uint32_t made = position[b->def], written = until(s, position, b->def);
         root->start = made < root->start ? made : root->start;
         root->end = written > root->end ? written : root->end;
         for (uint32_t i = 0; i < b->n_readers; i++) {
