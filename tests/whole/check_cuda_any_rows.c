@@ -284,6 +284,77 @@ START_TEST(products)
 }
 END_TEST
 
+/* ---- plans, without a device ---- */
+
+static fp8c_program *plan(fp8c_context *ctx, fp8c_module **m, const char *recipe_text, int time,
+                          bool infers)
+{
+    static char text[1 << 16];
+    const fp8c_dim dims[] = {{"B", 1}, {"T", time}, {"C", 32}, {"H", 2}, {"L", 8}, {"V", 257}};
+    fp8c_program *p;
+    FILE *f = fopen("frontend/models/gpt2_124m.f8", "r");
+    ck_assert_ptr_nonnull(f);
+    const size_t size = fread(text, 1, sizeof text, f);
+    fclose(f);
+    fp8c_compile_options o = recipe(recipe_text);
+    o.target = "sm_90a";
+    o.inference = infers;
+    o.no_device = o.text_only = 1;
+    ck_assert_msg(
+        !fp8c_module_parse(ctx, text, size, "gpt2", dims, sizeof dims / sizeof *dims, m) &&
+            !fp8c_compile(*m, &o, &p),
+        "%s", fp8c_context_message(ctx));
+    return p;
+}
+
+/* An inference of few tokens: the zeros behind the codes of all layers take one launch, and another
+ * for those behind their scales. */
+START_TEST(few_launches)
+{
+    const char *name = _i ? "rowwise" : "delayed";
+    fp8c_context *ctx = new_context();
+    int kernels[2] = {0};
+    for (int i = 0; i < 2; i++) {
+        fp8c_module *m;
+        fp8c_program *p = plan(ctx, &m, name, 16 - i, true);
+        fp8c_step s;
+        for (int k = 0; fp8c_program_step(p, fp8c_program_function(p, "eval"), k, &s) == FP8C_OK;
+             k++)
+            kernels[i] += !strcmp(s.kind, "kernel");
+        fp8c_program_destroy(p);
+        fp8c_module_destroy(m);
+    }
+    ck_assert_msg(kernels[1] <= kernels[0] + 1 + _i, "%s: %d kernels, and %d with padding", name,
+                  kernels[0], kernels[1]);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+/* Every padded GEMM is said to be, with its sizes; no other is. */
+START_TEST(explained)
+{
+    fp8c_context *ctx = new_context();
+    fp8c_module *m;
+    fp8c_program *p = plan(ctx, &m, "block", 29 + 3 * _i, false);
+    fp8c_decision d;
+    int padded = 0;
+    for (int i = 0; fp8c_program_decision(p, i, &d) == FP8C_OK; i++) {
+        char note[80];
+        snprintf(note, sizeof note, "; padded to %lldx%lldx%lld", (long long)(d.m + 15) / 16 * 16,
+                 (long long)d.n, (long long)(d.k + 15) / 16 * 16);
+        const char *at = strstr(d.reason, "; padded");
+        if (!d.fp8)
+            continue;
+        ck_assert_msg(_i ? !at : at && !strcmp(at, note), "%s %s: %s", d.linear, d.role, d.reason);
+        padded += at != NULL;
+    }
+    ck_assert_int_eq(padded, _i ? 0 : 8 * 4 * 3);
+    fp8c_program_destroy(p);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     emulated = f8_test_gpu_emulated();
@@ -293,6 +364,11 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_loop_test(t, bits, 0, devices * N_RECIPES);
     tcase_add_loop_test(t, products, 0, devices);
+    suite_add_tcase(s, t);
+    t = tcase_create("plans");
+    tcase_set_timeout(t, TIMEOUT);
+    tcase_add_loop_test(t, few_launches, 0, 2);
+    tcase_add_loop_test(t, explained, 0, 2);
     suite_add_tcase(s, t);
     return s;
 }
