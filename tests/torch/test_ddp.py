@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 import fp8c.torch
 import models
 from fp8c.torch import backend
+from fp8c.torch.run.bound import Bound
 import ranks
 from support import BackendTest
 
@@ -99,7 +100,7 @@ def events(stages: str) -> list[str]:
         return future
 
     call.register_comm_hook(None, hook)
-    run = fp8c.torch.bound.Bound.backward
+    run = Bound.backward
 
     def backward(self: Any, *args: Any) -> Any:
         heard.append("backward")
@@ -107,7 +108,7 @@ def events(stages: str) -> list[str]:
 
     for _ in range(2):  # DDP arranges buckets anew after the first step
         heard.clear()
-        with unittest.mock.patch.object(fp8c.torch.bound.Bound, "backward", backward):
+        with unittest.mock.patch.object(Bound, "backward", backward):
             call(**share(inputs)).loss.backward()
     return heard
 
