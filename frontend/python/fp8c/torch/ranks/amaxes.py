@@ -17,7 +17,7 @@ from typing import Any, Callable, Hashable, Iterable, Mapping, Protocol, Sequenc
 import torch
 
 from .. import private
-from .sharded import Shard, as_in_graphs, home_of
+from .sharded import Shard, as_in_graphs, gathered_params, home_of
 
 _given: dict[int, tuple[weakref.ref, Any]] = {}  # by id of a model's parameter: its group
 Key = tuple[int, str]  # the position of a weight among the optimizer's parameters, and the operand
@@ -67,19 +67,32 @@ def given_group(params: Sequence[torch.Tensor]) -> list[Any]:
     return []
 
 
-def exchange(params: Iterable[torch.Tensor], programs: Iterable[Program]) -> None:
+def exchange(params: Iterable[torch.Tensor], programs: Sequence[Program], frozen: Sequence[Program] = ()
+             ) -> None:
     """At the end of an optimizer's step: give its programs the largest amaxes of all ranks. Every rank
-    calls this, with its own parts of the same parameters in the same order."""
+    calls this, with its own parts of the same parameters in the same order. frozen: programs that read
+    none of these parameters."""
     position = {id(param): i for i, param in enumerate(as_in_graphs(params))}
+    theirs = {id(param) for one in frozen if one.groups for param in one.bound.params}
+    for param in _in_order() if theirs else []:
+        if id(param) in theirs:
+            position.setdefault(id(param), len(position))
     by_groups: dict[tuple[int, ...], list[Program]] = {}
     groups: dict[tuple[int, ...], list[Any]] = {}
-    for one in programs:
+    for one in [*programs, *frozen]:
         if one.groups:
             ranks = tuple(private.ranks_of(one.groups))
             by_groups.setdefault(ranks, []).append(one)
             groups[ranks] = one.groups
     for ranks in sorted(by_groups):
         _exchange(by_groups[ranks], groups[ranks], position)
+
+
+def _in_order() -> list[torch.Tensor]:
+    """The parameters whose data-parallel ranks are known, as graphs see them. They were sharded, or given
+    a group, in the same order on every rank."""
+    given = [param for param in (reference() for reference, _ in list(_given.values())) if param is not None]
+    return [*gathered_params(), *as_in_graphs(given)]
 
 
 def _exchange(members: Sequence[Program], groups: Sequence[Any], position: dict[int, int]) -> None:

@@ -98,6 +98,13 @@ def as_in_graphs(params: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     return [gathered.get(id(param), param) for param in params]
 
 
+def gathered_params() -> list[torch.Tensor]:
+    """All parameters that FSDP2 has gathered once, as graphs see them, in the order in which they were
+    sharded."""
+    found = (getattr(one, "_unsharded_param", None) for one, _ in private.fsdp2_params())
+    return [param for param in found if param is not None]
+
+
 def parameters(model: torch.nn.Module) -> list[torch.Tensor]:
     """`model.parameters()` as graphs see them."""
     return as_in_graphs(model.parameters())

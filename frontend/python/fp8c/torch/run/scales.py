@@ -23,7 +23,7 @@ from typing import Any, Callable, Iterable, Protocol, Sequence
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from ..private import unwrap
+from ..private import ranks_of, unwrap
 from ..ranks import amaxes, gathered
 from ..ranks.sharded import as_in_graphs
 from .seen import Seen
@@ -32,6 +32,7 @@ AMAX, HISTORY, SCALE = "fp8.amax", "fp8.amax_history", "fp8.scale"
 STATES = (HISTORY, AMAX, SCALE)
 
 _of_param: dict[int, "weakref.WeakSet[Scales]"] = {}  # id of a parameter -> who reads it
+_frozen: "weakref.WeakSet[Scales]" = weakref.WeakSet()  # who reads frozen parameters alone
 _clock = itertools.count(1)
 _guard = threading.RLock()
 _hooked = False
@@ -92,6 +93,8 @@ class Scales:
         with _guard:
             for param in bound.params:
                 _of_param.setdefault(id(param), weakref.WeakSet()).add(self)
+            if self.has_update and not any(param.requires_grad for param in bound.params):
+                _frozen.add(self)
         if self.has_prepare:
             with bound.placed():
                 program.run("prepare")
@@ -372,11 +375,25 @@ def _after_step(optimizer: Any, *_: Any) -> None:
 
 def _step(params: Sequence[torch.Tensor]) -> None:
     programs = of_params(params)
-    amaxes.exchange(params, programs)
+    frozen = _beside(programs)
+    amaxes.exchange(params, programs, frozen)
     in_graphs = as_in_graphs(params) if programs else []
     changed = {id(seen) for seen, param in zip(in_graphs, params) if param.grad is not None}
     for one in programs:
         one.step(changed)
+    for one in frozen:
+        one.stepped |= one.dirty
+
+
+def _beside(programs: Sequence[Scales]) -> list[Scales]:
+    """The programs that no optimizer tells of a step, since all their weights are frozen, as those of a
+    head beside adapters. A step of any optimizer whose programs have amaxes of the same ranks is
+    theirs, too."""
+    if not _frozen:
+        return []
+    ranks = {tuple(ranks_of(one.groups)) for one in programs}
+    with _guard:
+        return [one for one in _frozen if tuple(ranks_of(one.groups)) in ranks and one not in programs]
 
 
 def update_scales(model: torch.nn.Module) -> None:
