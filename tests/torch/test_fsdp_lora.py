@@ -38,7 +38,8 @@ def adapted(layers: int = LAYERS) -> torch.nn.Module:
                                                       init_lora_weights=False))
 
 
-def built(how: str, recipe: str, sharded: bool = True, model: Any = None, **given: Any) -> tuple[torch.nn.Module, Any]:
+def built(how: str, recipe: str, sharded: bool = True, model: Any = None, **given: Any
+          ) -> tuple[torch.nn.Module, Any]:
     """A model and what to call. how: "blocks" and the head are compiled one by one, or the "whole"."""
     model = model or adapted()
     llama = model.get_base_model()
@@ -111,8 +112,9 @@ def training(how: str, recipe: str, policy: bool) -> dict[str, Any]:
             if decision.linear in names:
                 path = paths[id(names[decision.linear])].removesuffix(".weight")
                 roles.setdefault(path, set()).add(decision.role)
-    return {"losses": losses, "counts": report.counts(), "executed": report.fp8_gemms_executed, "roles": roles,
-            "gradients": [n for n, p in model.named_parameters() if (p.grad is None) == p.requires_grad]}
+    wrong = [n for n, p in model.named_parameters() if (p.grad is None) == p.requires_grad]
+    return {"losses": losses, "counts": report.counts(), "executed": report.fp8_gemms_executed,
+            "roles": roles, "gradients": wrong}
 
 
 def frozen_blocks(sharded: bool) -> dict[str, list[float]]:

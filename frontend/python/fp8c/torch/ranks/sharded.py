@@ -16,7 +16,8 @@ import torch
 
 from .. import private
 
-_known: dict[int, tuple[weakref.ref, "Shard"]] = {}  # by id of a gathered parameter
+# By id of a gathered parameter: itself, what FSDP2 knows of it, and its group. None keeps a model alive.
+_known: dict[int, tuple[weakref.ref, weakref.ref, weakref.ref]] = {}
 
 
 class Shard:
@@ -61,16 +62,24 @@ class Shard:
 
 def shard_of(param: torch.Tensor) -> Shard | None:
     """How a parameter of a graph is sharded; None: FSDP2 has not gathered it."""
-    reference, shard = _known.get(id(param), (None, None))
-    if reference is not None and reference() is param:
-        return shard
+    found = _found(param)
+    if found is not None:
+        return found
     _known.clear()  # of those that are gone
     for one, group in private.fsdp2_params():
         gathered = getattr(one, "_unsharded_param", None)
         if gathered is not None:
-            _known[id(gathered)] = weakref.ref(gathered), Shard(one, group)
-    reference, shard = _known.get(id(param), (None, None))
-    return shard if reference is not None and reference() is param else None
+            _known[id(gathered)] = weakref.ref(gathered), weakref.ref(one), weakref.ref(group)
+    return _found(param)
+
+
+def _found(param: torch.Tensor) -> Shard | None:
+    """What `_known` has of a parameter."""
+    references = _known.get(id(param))
+    if references is None:
+        return None
+    gathered, one, group = (reference() for reference in references)
+    return Shard(one, group) if gathered is param and one is not None and group is not None else None
 
 
 def is_home(param: torch.Tensor) -> bool:
