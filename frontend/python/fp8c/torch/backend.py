@@ -210,7 +210,7 @@ def fp8c_backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *,
         with Agreement(_params(example_inputs), Settings.timeout):
             raise  # the other ranks hear it, too
     if settings.strict:
-        strict.watch_caller()
+        strict.watch_caller(fp8c_backend)
     return _make(gm, example_inputs, settings)
 
 

@@ -248,6 +248,19 @@ def is_compiled_module(module: torch.nn.Module) -> bool:
     return made or getattr(module, "_compiled_call_impl", None) is not None
 
 
+def compiled_with(module: torch.nn.Module, backend: Callable[..., Any]) -> Mapping[str, Any] | None:
+    """The options with which a module's own `compile` was called for this backend; None: it was not."""
+    call = getattr(module, "_compiled_call_impl", None)
+    names = getattr(getattr(call, "__code__", None), "co_freevars", ())
+    inner = next((cell.cell_contents for name, cell in zip(names, getattr(call, "__closure__", None) or ())
+                  if name == "callback"), None)
+    while hasattr(inner, "_torchdynamo_orig_backend"):
+        inner = inner._torchdynamo_orig_backend
+    if getattr(inner, "compiler_fn", None) is not backend:
+        return None
+    return inner.kwargs.get("options", {})
+
+
 def before_first_call(model: torch.nn.Module, prepare: Callable[[], bool]) -> None:
     """Call `prepare` before a call of a module whose own `compile` was called, until it says True."""
     compiled = model._compiled_call_impl

@@ -276,7 +276,8 @@ def _left_out(model: torch.nn.Module, name: str, module: torch.nn.Module,
         outer = model.get_submodule(".".join(parts[:n]))
         where = ".".join(parts[:n]) or "the model"
         if _disabled(outer):
-            return LinearReport(name, OUT, f"torch.compiler.disable keeps {where} out", place)
+            what = ".".join(parts[:n]) or "all of it"
+            return LinearReport(name, OUT, f"torch.compiler.disable keeps {what} out", place)
         if private.is_fsdp1_module(outer):
             return LinearReport(name, OUT, f"FSDP1 has split the parameters of {where} over ranks: use "
                                 "FSDP2 (fully_shard)", place)

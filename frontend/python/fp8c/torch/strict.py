@@ -5,7 +5,8 @@ disabled region. So under strict the weights of all linears of the compiled modu
 gradient of a weight that no program reads is an error. A weight that FSDP2 shards gets its gradient
 without a hook: an optimizer's step looks at those first. Dynamo does not give a backend the module, so
 it is looked for among the callers. If a function was compiled there is no module to find. Then only
-`report` raises.
+`report` raises. A module of which dynamo leaves all to PyTorch never comes to a backend. It is watched
+with the first graph of a module beside it, as of another block of the model.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import inspect
 import threading
 import weakref
+from dataclasses import replace
 from typing import Any, Callable
 
 import torch
@@ -32,21 +34,35 @@ _sharded: dict[int, tuple[weakref.ref, _Watch]] = {}  # those that FSDP2 shards
 _hooked = False
 
 
-def watch_caller() -> None:
-    """Watch the module that is being compiled, if it can be found."""
-    frame = inspect.currentframe()
+def watch_caller(backend: Callable[..., Any]) -> None:
+    """Watch the module that is being compiled, if it can be found. And watch the modules beside it that
+    were compiled by themselves with this backend: one of them may have no graph at all."""
+    frame, model, compiled = inspect.currentframe(), None, None
     while frame is not None:
         module = frame.f_locals.get("self")
-        if isinstance(module, torch.nn.Module) and private.is_compiled_module(module):
-            _watch(unwrap(module))
-            return
+        if isinstance(module, torch.nn.Module):
+            model = module  # in the end the outermost
+            if compiled is None and private.is_compiled_module(module):
+                compiled = module
         frame = frame.f_back
+    if model is None:
+        return
+    model = unwrap(model)
+    if compiled is not None:
+        _watch(unwrap(compiled), model)
+    for module in model.modules():
+        options = private.compiled_with(module, backend)
+        if options is not None and options.get("strict"):
+            _watch(module, model)
 
 
-def _watch(model: torch.nn.Module) -> None:
-    for name, module in model.named_modules():
-        weight = getattr(module, "_parameters", {}).get("weight")
-        if weight is None or not is_linear(module):
+def _watch(module: torch.nn.Module, model: torch.nn.Module) -> None:
+    """Watch the linears of a module that was compiled. model: it has the module; messages have its paths."""
+    paths = (path for path, one in model.named_modules() if one is module)
+    path = next(paths, "").replace("_orig_mod.", "")
+    for name, linear in module.named_modules():
+        weight = getattr(linear, "_parameters", {}).get("weight")
+        if weight is None or not is_linear(linear):
             continue
         if not (weight.requires_grad and weight.is_leaf):  # FSDP's are views
             continue
@@ -55,7 +71,7 @@ def _watch(model: torch.nn.Module) -> None:
             if known is not None and known() is weight:
                 continue
             _watched[id(weight)] = weakref.ref(weight)
-        watch = _Watch(model, name)
+        watch = _Watch(module, name, path)
         if is_home(weight):
             _watch_steps(weight, watch)
         else:
@@ -83,8 +99,8 @@ def _before_step(optimizer: Any, *_: Any) -> None:
 class _Watch:
     """The hook of a weight. It looks for a program that reads the weight, until there is one."""
 
-    def __init__(self, model: torch.nn.Module, name: str) -> None:
-        self._model, self._name, self._known = weakref.ref(model), name, False
+    def __init__(self, model: torch.nn.Module, name: str, path: str) -> None:
+        self._model, self._name, self._path, self._known = weakref.ref(model), name, path, False
 
     def __call__(self, weight: torch.Tensor) -> None:
         model = self._model()
@@ -93,4 +109,5 @@ class _Watch:
         self._known = bool(scales.of_params([weight]))
         if not self._known:
             lost = explain[0](model, self._name)
-            raise Unsupported(f"linear {lost.name}", f"{lost.reason} (strict)", lost.place)
+            name = f"{self._path}.{lost.name}".strip(".")
+            raise Unsupported(f"linear {name}", f"{lost.reason} (strict)", replace(lost.place, module=name))
