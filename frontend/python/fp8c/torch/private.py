@@ -248,6 +248,11 @@ def is_compiled_module(module: torch.nn.Module) -> bool:
     return made or getattr(module, "_compiled_call_impl", None) is not None
 
 
+def without_wrappers(path: str) -> str:
+    """A path without the modules that PyTorch's activation checkpointing has put into it."""
+    return ".".join(one for one in path.split(".") if one != "_checkpoint_wrapped_module")
+
+
 def compiled_with(module: torch.nn.Module, backend: Callable[..., Any]) -> Mapping[str, Any] | None:
     """The options with which a module's own `compile` was called for this backend; None: it was not."""
     call = getattr(module, "_compiled_call_impl", None)
@@ -492,7 +497,7 @@ def graph_source(node: torch.fx.Node) -> str | None:
     return name() if callable(name) else name
 
 
-_ROOT = re.compile(r"^[LG]\['([^']*)'\]")
+_ROOT = re.compile(r"^[LG]\['([^']*)'\](?:(?<=L\['args'\])\[0\])?")  # args[0]: of a wrapped method
 _PART = re.compile(r"\['([^']*)'\]|\[(-?\d+)\]|\.?([^.\[\]]+)")
 _HOLDERS = ("_modules", "_parameters", "_buffers", "__dict__")  # they hold what is named next
 _HELD = re.compile(r"\._(modules|parameters|buffers)\[|\.__dict__\[")
