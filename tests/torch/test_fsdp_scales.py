@@ -96,7 +96,7 @@ def resumed(folder: str, how: str, again: str = "") -> dict[str, Any]:
 
 def shared(exchanged: bool) -> dict[str, Any]:
     """The scales behind some steps, on rows that are larger on later ranks."""
-    def alone(params: Any, programs: Any) -> None: ...
+    def alone(*_: Any) -> None: ...
 
     model = make()
     call, optimizer = shard(model, "blocks", "delayed"), adam(model)
