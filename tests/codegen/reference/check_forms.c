@@ -60,7 +60,11 @@ static float function_op(f8_op op, float x)
     } functions[] = {{F8_OP_EXP, F8_FN_EXP},        {F8_OP_LOG, F8_FN_LOG},
                      {F8_OP_TANH, F8_FN_TANH},      {F8_OP_ERF, F8_FN_ERF},
                      {F8_OP_SIN, F8_FN_SIN},        {F8_OP_COS, F8_FN_COS},
-                     {F8_OP_SIGMOID, F8_FN_SIGMOID}};
+                     {F8_OP_SIGMOID, F8_FN_SIGMOID},
+                     {F8_OP_GELU_ERF, F8_FN_GELU_ERF},
+                     {F8_OP_GELU_TANH, F8_FN_GELU_TANH},
+                     {F8_OP_GELU_ERF_SLOPE, F8_FN_GELU_ERF_SLOPE},
+                     {F8_OP_GELU_TANH_SLOPE, F8_FN_GELU_TANH_SLOPE}};
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
         if (functions[i].op == op)
             return f8_scalar_f32(functions[i].fn, x);
