@@ -273,6 +273,7 @@ START_TEST(old_runs)
                                    0, NULL, &statement, &diag),
                      F8_OK);
     ck_assert_int_eq(f8_db_step(&db, statement, &row, &diag), F8_OK);
+    db.api.sqlite3_finalize(statement);
     f8_db_close(&db);
     how.ordinal = how.processes = 2;
     how.since = 2;
