@@ -16,8 +16,8 @@
  * bf16, so is the bias: y = bf16(acc + bf16(bias)), as the epilogue of a GEMM computes it. From
  * here on a linear is known by that name (recipe patterns, FP8 state, explain).
  *
- * A gelu whose result is rounded gets `rounded = bf16`. Polynomials with errors far below bf16's then
- * take the place of erf, tanh and exp, in its derivative, too: no later pass decides that.
+ * A gelu whose result is rounded gets `rounded = bf16`. It and its derivative are then polynomials,
+ * whose errors are far below bf16's. No later pass decides that.
  *
  * A constant whose value reaches bf16 is at most bf16's largest finite number in magnitude. Models
  * hide scores by adding or selecting f32's least number, which PyTorch's finfo(float32).min gives;
@@ -169,31 +169,35 @@ static f8_ref remake(f8_graph *g, const f8_graph *from, f8_ref old, const f8_ref
     return remake_as(g, from, old, in, operands, f8_at(from, old)->attr);
 }
 
+/* The same with another value of the attribute `key`. */
+static f8_ref remake_with(f8_graph *g, const f8_graph *from, f8_ref old, const f8_ref *in,
+                          f8_dtype operands, f8_attr_key key, int64_t value)
+{
+    const f8_node *n = f8_at(from, old);
+    const int n_attrs = f8_op_facts(n->op)->n_attrs;
+    f8_attr attr[F8_MAX_ATTRS];
+    memcpy(attr, n->attr, (size_t)n_attrs * sizeof *attr);
+    for (int i = 0; i < n_attrs; i++)
+        if (attr[i].key == key)
+            attr[i].i = value;
+    return remake_as(g, from, old, in, operands, attr);
+}
+
 static f8_ref lower_attention(precision *p, f8_graph *g, const f8_graph *from, f8_ref old,
                               const f8_ref *in)
 {
-    const f8_node *n = f8_at(from, old);
-    const int n_attrs = f8_op_facts(n->op)->n_attrs;
-    f8_attr attr[F8_MAX_ATTRS];
-    memcpy(attr, n->attr, (size_t)n_attrs * sizeof *attr);
-    for (int i = 0; i < n_attrs; i++)
-        if (attr[i].key == F8_A_STREAM && f8_attention_seed(from, n))
-            attr[i].i = stream_of(p, from, old);
-    return remake_as(g, from, old, in, p->dtype, attr);
+    return f8_attention_seed(from, f8_at(from, old))
+               ? remake_with(g, from, old, in, p->dtype, F8_A_STREAM, stream_of(p, from, old))
+               : remake(g, from, old, in, p->dtype);
 }
 
-/* A gelu whose result is rounded says so: then polynomials compute it and its derivative. */
-static f8_ref lower_gelu(precision *p, f8_graph *g, const f8_graph *from, f8_ref old,
+/* A gelu whose result is rounded says so. Polynomials then compute it and its derivative. */
+static f8_ref lower_gelu(const precision *p, f8_graph *g, const f8_graph *from, f8_ref old,
                          const f8_ref *in)
 {
-    const f8_node *n = f8_at(from, old);
-    const int n_attrs = f8_op_facts(n->op)->n_attrs;
-    f8_attr attr[F8_MAX_ATTRS];
-    memcpy(attr, n->attr, (size_t)n_attrs * sizeof *attr);
-    for (int i = 0; i < n_attrs; i++)
-        if (attr[i].key == F8_A_ROUNDED && is_narrow(p, &n->type, p->wide[old]))
-            attr[i].i = p->dtype;
-    return narrow(p, g, remake_as(g, from, old, in, F8_F32, attr), p->wide[old]);
+    if (!is_narrow(p, &f8_at(from, old)->type, p->wide[old]))
+        return remake(g, from, old, in, F8_F32);
+    return narrow(p, g, remake_with(g, from, old, in, F8_F32, F8_A_ROUNDED, p->dtype), false);
 }
 
 /* Moving elements is exact in any dtype; several operands must agree on one. */

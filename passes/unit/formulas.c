@@ -219,10 +219,9 @@ f8_ref f8_gelu_slope(f8_graph *g, f8_ref x, f8_gelu_form form)
 {
     if (form.rounded)
         return f8_unary(g, form.tanh ? F8_OP_GELU_TANH_SLOPE : F8_OP_GELU_ERF_SLOPE, x);
-    const bool tanh_form = form.tanh;
-    f8_ref t, gate = gelu_gate(g, x, tanh_form, &t), one = f8_const(g, 1), rest;
+    f8_ref t, gate = gelu_gate(g, x, form.tanh, &t), one = f8_const(g, 1), rest;
     f8_ref x2 = f8_binary(g, F8_OP_MUL, x, x);
-    if (tanh_form) {
+    if (form.tanh) {
         f8_ref sech2 = f8_binary(g, F8_OP_SUB, one, f8_binary(g, F8_OP_MUL, t, t));
         f8_ref slope = f8_binary(g, F8_OP_ADD, one, f8_mul_const(g, x2, 3 * gelu_cubic));
         f8_ref half_x = f8_mul_const(g, x, 0.5 * sqrt_2_over_pi);
