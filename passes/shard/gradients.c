@@ -66,11 +66,8 @@ static f8_status sum_wholes(const f8_unit *u, f8_graph *g, const bucket *b)
     int64_t at = 0;
     if (!part)
         return f8_arena_status(u->arena, u->diag);
-    for (size_t i = 0; i < b->n; i++) {
-        const f8_type vector = {
-            .dtype = F8_F32, .rank = 1, .dim = {f8_type_elements(f8_type_of(g, b->of[i].x))}};
-        part[i] = b->n == 1 ? b->of[i].x : f8_reshape(g, b->of[i].x, &vector);
-    }
+    for (size_t i = 0; i < b->n; i++)
+        part[i] = b->n == 1 ? b->of[i].x : f8_as_vector(g, b->of[i].x);
     F8_TRY(u->diag->status);
     const f8_ref x = outgoing(u, g, b->n == 1 ? part[0] : f8_concat(g, part, b->n, 0)),
                  all = f8_make(g, F8_OP_ALL_REDUCE, &x, 1, attr, 3);

@@ -13,6 +13,8 @@ f8_type f8_shard_type(const f8_type *whole, int32_t ranks);
 f8_ref f8_shard_of(f8_graph *g, int32_t ranks, f8_ref whole);
 /* The shard with zeros in the rows past the whole's last. */
 f8_ref f8_shard_clean(f8_graph *g, int32_t ranks, f8_ref shard, const f8_type *whole);
+/* x as [elements], of its dtype. 0 if x is. */
+f8_ref f8_as_vector(f8_graph *g, f8_ref x);
 /* As f8_gather, for wholes that are stored: each is the storage of all its rows and no others. */
 bool f8_gather_stored(f8_graph *g, int32_t ranks, const f8_ref *shard, const f8_type *type,
                       size_t n, const char *name, f8_ref *whole);

@@ -124,14 +124,9 @@ static f8_ref waiting_vector(propagation *p)
         f8_arena_status(g->arena, g->diag);
         return 0;
     }
-    for (size_t i = 0; i < p->waiting.n; i++) {
-        const f8_ref amax = p->made[p->waiting.ref[i]];
-        if (!amax)
+    for (size_t i = 0; i < p->waiting.n; i++)
+        if (!(vector[i] = f8_as_vector(g, p->made[p->waiting.ref[i]])))
             return 0;
-        const f8_type t = {
-            .dtype = F8_F32, .rank = 1, .dim = {f8_type_elements(f8_type_of(g, amax))}};
-        vector[i] = f8_reshape(g, amax, &t);
-    }
     return f8_concat(g, vector, p->waiting.n, 0);
 }
 

@@ -61,9 +61,9 @@ static void mean_loss(const f8_unit *u, f8_func *f)
     loss->ref = f8_mul_const(f->graph, sum, 1.0 / ranks);
 }
 
-/* ---- what update exchanges before it knows the norm ---- */
+/* ---- one exchange of `update` for the norm and for fp8.amax ---- */
 
-/* fp8.amax, which is the rank's own, and the ranks' sums for the norm travel in one exchange. */
+/* Each rank sends its sums for the norm, and its own fp8.amax behind them. */
 typedef struct exchange {
     const f8_func *f;
     int32_t ranks;
@@ -72,13 +72,6 @@ typedef struct exchange {
     f8_ref largest, summed; /* of the new one: the largest of any rank; the gathered sums */
 } exchange;
 
-/* x as [elements]. */
-static f8_ref vector_of(f8_graph *g, f8_ref x)
-{
-    const f8_type t = {.dtype = F8_F32, .rank = 1, .dim = {f8_type_elements(f8_type_of(g, x))}};
-    return f8_reshape(g, x, &t);
-}
-
 /* sums: this rank's, in the new graph. */
 static void join(exchange *x, f8_graph *g, f8_ref sums)
 {
@@ -86,7 +79,7 @@ static void join(exchange *x, f8_graph *g, f8_ref sums)
     const int64_t n = f8_type_elements(f8_type_of(g, sums));
     f8_type shape = *f8_type_of(g, amax);
     const int64_t all = n + f8_type_elements(&shape);
-    const f8_ref own = f8_concat(g, (f8_ref[]){vector_of(g, sums), vector_of(g, amax)}, 2, 0),
+    const f8_ref own = f8_concat(g, (f8_ref[]){f8_as_vector(g, sums), f8_as_vector(g, amax)}, 2, 0),
                  rows = f8_make(g, F8_OP_ALL_GATHER, &own, 1, &F8_INT(F8_A_RANKS, x->ranks), 1);
     if (!rows)
         return;

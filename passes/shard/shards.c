@@ -35,8 +35,8 @@ static f8_ref joined(f8_graph *g, f8_ref rows, const f8_type *type, int32_t rank
     return f8_slice(g, f8_reshape(g, rows, &padded), 0, 0, type->dim[0]);
 }
 
-/* The same where the rows lie apart, among those of others: each rank's part is copied to its
- * place, and rows that nobody has are not. */
+/* The same for rows that lie among the rows of other values. Each rank's rows are copied to their
+ * place. Rows past the whole's last are not copied. */
 static f8_ref joined_apart(f8_graph *g, f8_ref rows, const f8_type *type, int32_t ranks)
 {
     const f8_type shard = f8_shard_type(type, ranks);
@@ -50,6 +50,15 @@ static f8_ref joined_apart(f8_graph *g, f8_ref rows, const f8_type *type, int32_
     t.dim[0] = rest;
     const f8_ref last = f8_slice(g, f8_slice(g, rows, 0, full, full + 1), 1, 0, rest * columns);
     return f8_concat(g, (f8_ref[]){most, f8_reshape(g, last, &t)}, 2, 0);
+}
+
+f8_ref f8_as_vector(f8_graph *g, f8_ref x)
+{
+    if (!x)
+        return 0;
+    const f8_type *t = f8_type_of(g, x);
+    const f8_type vector = vector_of(t->dtype, f8_type_elements(t));
+    return f8_reshape(g, x, &vector);
 }
 
 /* `shard`: vectors; size[i]: the elements of each. Gives [ranks, size[i]]. */
@@ -76,10 +85,9 @@ static bool gather(f8_graph *g, int32_t ranks, const f8_ref *shard, const f8_typ
     if (!vector)
         return f8_arena_status(g->arena, g->diag) == F8_OK;
     for (size_t i = 0; i < n; i++) {
-        if (!shard[i])
+        vector[i] = f8_as_vector(g, shard[i]);
+        if (!vector[i])
             return false;
-        const f8_type t = vector_of(type[i].dtype, f8_type_elements(f8_type_of(g, shard[i])));
-        vector[i] = f8_reshape(g, shard[i], &t);
     }
     if (!gather_vectors(g, ranks, vector, n, clone, name, whole))
         return false;
