@@ -279,6 +279,9 @@ int cli_interrupted(void);
 void cli_ask(bool asking);
 /* From now on signals are only noted. `notice` is said at once; it must live on. NULL: nothing. */
 void cli_hold(const char *notice);
+/* In a process that was just forked: from now on, also behind an exec, SIGTERM ends it when its
+ * parent ends. false: the parent has ended already. Async-signal-safe. */
+bool cli_end_with(pid_t parent);
 /* What is said when a signal ends the process, instead of "interrupted"; "": nothing. It must live
  * on. */
 void cli_interrupt_text(const char *text);

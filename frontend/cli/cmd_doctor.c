@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -297,8 +296,7 @@ int cmd_doctor(const cli *c)
     if (c->burn > 0)
         cli_hold(NULL); /* the one that burns ends */
     if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGTERM);
-        if (getppid() != parent)
+        if (!cli_end_with(parent))
             _exit(CLI_FAILED);
         cli_interrupt_text(NULL); /* the parent says it */
         const int code = examine(&x);

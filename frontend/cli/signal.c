@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -56,6 +57,12 @@ static void say(const char *words)
     put(terminal ? "\n" : "");
     put(words);
     put("\n");
+}
+
+bool cli_end_with(pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    return getppid() == parent;
 }
 
 static _Noreturn void end(int number)

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -17,7 +16,12 @@
 #include "ir/base/clock.h"
 #include "ir/base/format.h"
 
-enum { PROCESSES = 5, MOST_WORDS = 3 * F8_MOST_TEXTS * 2 + 48, MOST_REASONS = 20, NOT_STARTED = 127 };
+enum {
+    PROCESSES = 5,
+    MOST_WORDS = 3 * F8_MOST_TEXTS * 2 + 48,
+    MOST_REASONS = 20,
+    NOT_STARTED = 127 /* the exit code of a process whose exec failed, as shells have it */
+};
 
 #define LEAST_TIME 1e-9 /* which is too short for anything */
 
@@ -216,9 +220,8 @@ static bool is_done(int status, int ordinal)
 }
 
 /* Starts a process in a group of its own: what a terminal sends comes to this one alone. Until it
- * knows what it is, it takes no signals: it would say that it was interrupted. It ends with this
- * one, since nobody waits for the records then; that holds from its first moment, as an exec keeps
- * what prctl sets. Returns errno. */
+ * knows what it is, it takes no signals: it would say that it was interrupted. It ends when this
+ * one ends, because nobody waits for its records then. Returns errno. */
 static int spawn(char *const *words, pid_t *child)
 {
     const sigset_t ends = ending_signals();
@@ -228,8 +231,7 @@ static int spawn(char *const *words, pid_t *child)
     *child = fork();
     if (*child == 0) {
         setpgid(0, 0);
-        prctl(PR_SET_PDEATHSIG, SIGTERM);
-        if (getppid() == parent)
+        if (cli_end_with(parent))
             execve("/proc/self/exe", words, environ);
         _exit(NOT_STARTED);
     }
