@@ -126,7 +126,7 @@ typedef struct f8_lowered {
     /* less than arena_bytes: of an order that was changed for one in which more travels at once,
      * because other functions need that much */
     int64_t least_bytes;
-    bool has_gate; /* there may be such an order (passes/memory/overlap.c) */
+    bool has_gate;         /* there may be such an order (passes/memory/overlap.c) */
     uint8_t *constants;    /* CONST space of this function: constants_bytes bytes */
     int64_t constants_bytes;
 } f8_lowered;

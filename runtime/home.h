@@ -127,8 +127,8 @@ void f8_home_bind_var(f8_home *home, uint32_t var, uint64_t at);
  * its buffers in common with it. */
 void f8_home_port_moved(f8_tenant *t, uint32_t func);
 /* Before a run of a function, with the lock of home->work: resolves its places if they are stale.
- * F8_ERR_INPUT names a variable or a port of the function that is external and that nothing is bound
- * to. */
+ * F8_ERR_INPUT names a variable or a port of the function that is external and that nothing is
+ * bound to. */
 f8_status f8_home_ready(f8_tenant *t, uint32_t func, f8_diag *diag);
 /* That failure for a variable, and for a port of a function. */
 f8_status f8_unbound_variable(const char *name, f8_diag *diag);

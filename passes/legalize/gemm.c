@@ -107,12 +107,13 @@ static bool has_fp8_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *fr
         f8_fail(to->diag, F8_ERR_UNSUPPORTED, from->loc[old],
                 "%s: no GEMM of %s multiplies f8e5m2 by f8e5m2", f8_op_facts(n->op)->name, t->name);
     else if (!f8_fp8_takes(t, F8_ROLES, &size, &names))
-        f8_fail(to->diag, F8_ERR_UNSUPPORTED, from->loc[old],
-                "%s: FP8 GEMMs of %s have multiples of %d as %s, but the operands are [%lld, %lld] "
-                "and [%lld, %lld]",
-                f8_op_facts(n->op)->name, t->name, t->fp8_multiple, names,
-                (long long)f8_type_rows(a), (long long)f8_type_columns(a),
-                (long long)f8_type_rows(b), (long long)f8_type_columns(b));
+        f8_fail(
+            to->diag, F8_ERR_UNSUPPORTED, from->loc[old],
+            "%s: FP8 GEMMs of %s need multiples of %d for %s, but the operands are [%lld, %lld] "
+            "and [%lld, %lld]",
+            f8_op_facts(n->op)->name, t->name, t->fp8_multiple, names, (long long)f8_type_rows(a),
+            (long long)f8_type_columns(a), (long long)f8_type_rows(b),
+            (long long)f8_type_columns(b));
     return to->diag->status == F8_OK;
 }
 

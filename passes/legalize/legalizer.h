@@ -33,8 +33,8 @@ f8_scale_layout f8_legal_layout_of(const f8_graph *g, f8_ref r);
 /* scales.c: the kind of scales of the second operand of a SCALED_MATMUL. */
 f8_scale_kind f8_legal_scale_kind(const f8_graph *g, f8_ref r);
 
-/* zeros.c: a matrix with zeros appended along an axis, up to a multiple of `by`. Zeros of one type and
- * `clone` are one value. */
+/* zeros.c: a matrix with zeros appended along an axis, up to a multiple of `by`. Zeros of one type
+ * and `clone` are one value. */
 f8_ref f8_legal_padded(f8_graph *g, f8_ref x, int axis, int64_t by, uint32_t clone);
 
 /* pad.c: an FP8 product whose rows of activations are no multiple of target->fp8_multiple, as a

@@ -7,18 +7,15 @@
  *     m   matmul(a, b)    is    slice(matmul(concat(a, zeros), b))
  *     k   matmul(a, b)    is    matmul(concat(a, zeros), concat(b, zeros))
  *
- * No bit changes. A row of the result is a sum of its own, so rows of zeros change no other. Along
- * k the sum gets 0 * 0 more often: products of codes that are +0 are +0, and x + 0 is x; x is -0
- * only where every product before was -0, and a sum that begins at +0 never is.
+ * No bit changes. Each row of the result is computed by itself, so rows of zeros change no other
+ * row. Along k each sum gets terms 0 * 0. The product of two codes +0 is +0, and x + 0 is x unless
+ * x is -0. A sum that begins at +0 is never -0.
  *
- * What an operand is quantized with does not see the zeros: amaxes are of the value, and codes are
- * padded, not what they are made from. Scales follow the codes. Those of rows, and f32 scales of
- * 1 x 128, have one for each row: zeros are appended to them too. Scales along k stay as they are,
- * because blocks have 128 or 32 elements and 16 divides both: the last block gets longer, and no
- * block is added. E8M0 scales along m are filled up to 128 rows in any case.
- *
- * Why not before codes are made: then a kernel would compute with the padding, and amaxes,
- * histories and the statistics of a run would have to leave it out.
+ * The codes are padded, not the values that they are made of. So amaxes, histories and the
+ * statistics of a run see no zeros. Scales of rows, and f32 scales of 1 x 128, are one for each
+ * row: zeros are appended to these, too. Scales along k stay as they are. They cover blocks of 128
+ * or 32 elements, which 16 divides: the last block gets longer, and no block is added. E8M0 scales
+ * along m are filled up to 128 rows in any case.
  *
  * These are ordinary nodes, so nothing after this pass knows of them. A concatenation costs a small
  * kernel for its zeros, since codes are written in its place (passes/memory/storage_share.c). Only

@@ -110,8 +110,8 @@ static f8_ref grid_by(f8_graph *g, f8_ref grid, bool k_is_rows, bool wanted)
 static f8_ref tiled(f8_graph *g, f8_ref grid, bool k_is_rows)
 {
     const int o = k_is_rows, l = !k_is_rows;
-    const f8_ref x = f8_legal_padded(g, f8_legal_padded(g, grid, o, F8_SCALE_TILE, 0), l,
-                                    F8_SCALE_TILE_K, 0);
+    const f8_ref x =
+        f8_legal_padded(g, f8_legal_padded(g, grid, o, F8_SCALE_TILE, 0), l, F8_SCALE_TILE_K, 0);
     if (!x)
         return 0;
     const f8_type *t = f8_type_of(g, x);

@@ -254,8 +254,8 @@ static bool same_sizes(const f8_gemm_sizes *a, const f8_gemm_sizes *b)
     return a->m == b->m && a->n == b->n && a->k == b->k;
 }
 
-/* Adds this to the decision on GEMM r. An FP8 GEMM was padded in the graph (legalize/pad.c), and has
- * the padded sizes there. */
+/* Adds this to the decision on GEMM r. An FP8 GEMM was padded in the graph (legalize/pad.c), and
+ * has the padded sizes there. */
 static void note_padding(f8_unit *u, const f8_func *f, f8_ref r)
 {
     const f8_graph *g = f->graph;
@@ -265,10 +265,10 @@ static void note_padding(f8_unit *u, const f8_func *f, f8_ref r)
     const f8_gemm_sizes size = f8_gemm_sizes_of(g, r);
     const bool fp8 = f8_dtype_is_fp8(f8_type_of(g, n->in[0])->dtype);
     const char *linear = f8_attr_s(g, r, F8_A_NAME), *role = f8_attr_s(g, r, F8_A_ROLE);
-    const char *note = fp8 ? f8_arena_printf(u->arena, "; padded to %lldx%lldx%lld",
-                                             (long long)size.m, (long long)size.n,
-                                             (long long)size.k)
-                           : padding_text(u, f, r, &size);
+    const char *note =
+        fp8 ? f8_arena_printf(u->arena, "; padded to %lldx%lldx%lld", (long long)size.m,
+                              (long long)size.n, (long long)size.k)
+            : padding_text(u, f, r, &size);
     for (size_t i = 0; note && *note && i < u->n_decisions; i++) {
         f8_decision *d = &u->decision[i];
         const f8_gemm_sizes own = {d->m, d->n, d->k, 1},

@@ -164,8 +164,9 @@ static bool ends_few_rows(const f8_storage *t, f8_ref r)
     return type->dim[axis < 0 ? axis + type->rank : axis] == t->target->fp8_multiple;
 }
 
-/* An inference of one token has such zeros for each GEMM. Written first of all, they take one launch
- * (codegen/plan/merge.c). Their bytes are then in use from the beginning, but they are few. */
+/* An inference of one token has such zeros for each GEMM. Written first of all, they take one
+ * launch (codegen/plan/merge.c). Their bytes are then in use from the beginning, but they are few.
+ */
 static void fill_first(f8_scheduler *s, uint32_t *order)
 {
     const uint32_t n = s->lowered->n_groups;

@@ -35,7 +35,7 @@ static bool has_sizes(f8_scaler *s, const f8_product *p)
         return true;
     s->status =
         f8_fail(s->u->diag, F8_ERR_UNSUPPORTED, p->loc,
-                "'%s', %s: FP8 GEMMs of %s have multiples of %d as %s, but this one has m = %lld, "
+                "'%s', %s: FP8 GEMMs of %s need multiples of %d for %s, but this one has m = %lld, "
                 "n = %lld, k = %lld; write recipe \"%s\" = bf16",
                 p->linear, f8_role_name[p->role], t->name, t->fp8_multiple, names,
                 (long long)size->m, (long long)size->n, (long long)size->k, p->linear);

@@ -44,8 +44,7 @@ static void estimate(f8_candidate *c, const f8_target *target, const f8_trial *t
 {
     const f8_scaling scaling = c->recipe.scaling;
     const f8_gemm_sizes given = {t->m, t->n, t->k, 1},
-                        size = scaling == F8_SCALING_NONE ? given
-                                                          : f8_fp8_padded(target, given);
+                        size = scaling == F8_SCALING_NONE ? given : f8_fp8_padded(target, given);
     const double m = (double)size.m, n = (double)size.n, k = (double)size.k;
     const operand_bytes activation = moved[scaling].activation, weight = moved[scaling].weight;
     c->gemm_seconds = 2 * m * n * k / (f8_cost_rate(&target->rates, scaling) * 1e12);
@@ -73,9 +72,10 @@ static const char *missing(const f8_target *t, const f8_trial *trial, const f8_r
                                : lacks & F8_LACKS_BLOCKS ? "scales of 128-blocks"
                                                          : "MX scales");
     else if (!f8_fp8_takes(t, trial->role, &size, &names))
-        text = f8_arena_printf(a, "%lld x %lld x %lld: %s are not multiples of %d, as %s wants them",
-                               (long long)trial->m, (long long)trial->n, (long long)trial->k, names,
-                               t->fp8_multiple, t->name);
+        text =
+            f8_arena_printf(a, "%lld x %lld x %lld: %s are not multiples of %d, as %s wants them",
+                            (long long)trial->m, (long long)trial->n, (long long)trial->k, names,
+                            t->fp8_multiple, t->name);
     else
         return NULL;
     return text ? text : "";

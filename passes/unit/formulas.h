@@ -39,8 +39,8 @@ f8_ref f8_softmax(f8_graph *g, f8_ref x);
 f8_ref f8_silu(f8_graph *g, f8_ref x);
 f8_ref f8_silu_slope(f8_graph *g, f8_ref x);
 
-/* What a gelu computes: by tanh or by erf; and whether its readers round the result to bf16 or
- * less, so that polynomials do (ir/num/scalar.def). */
+/* How a gelu is computed. tanh: by tanh, else by erf. rounded: its readers round the result to bf16
+ * or less, so a polynomial computes it (ir/num/scalar.def). */
 typedef struct f8_gelu_form {
     bool tanh, rounded;
 } f8_gelu_form;

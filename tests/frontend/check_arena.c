@@ -206,8 +206,8 @@ static void take_back(void *user, void *ptr, size_t size)
     device_free(((giver *)user)->d, ptr, size);
 }
 
-/* A program that can't have its memory is not made; the others keep theirs, and run. An arena asks its
- * own device_alloc for memory, not that of its programs. */
+/* A program that can't have its memory is not made; the others keep theirs, and run. An arena asks
+ * its own device_alloc for memory, not that of its programs. */
 START_TEST(no_memory)
 {
     driver d = open_driver();

@@ -321,8 +321,8 @@ static const char drop[] =
     "  return mul(dropout(linear(%x, w), %seed) {p = 0.5}, cast(cast(%scale) {to = i32}) {to = "
     "f32})\n}\n";
 
-/* The caller gives a new seed at each call, and overwrites its memory as soon as the call returns. No
- * copy waits for the GPU, and none reads that memory later. */
+/* The caller gives a new seed at each call, and overwrites its memory as soon as the call returns.
+ * No copy waits for the GPU, and none reads that memory later. */
 START_TEST(seed)
 {
     driver d = open_driver();

@@ -34,7 +34,7 @@ START_TEST(refused_linear)
                                "  %h = linear(%x, fc.weight)\n"
                                "  return reshape(reduce_sum(reduce_sum(linear(tanh(%h), "
                                "head.weight)) {axis = 0})) {shape = []}\n}\n";
-    static const char message[] = "'fc', fprop: FP8 GEMMs of sm_90a have multiples of 16 as n "
+    static const char message[] = "'fc', fprop: FP8 GEMMs of sm_90a need multiples of 16 for n "
                                   "and k, but this one has m = "
                                   "48, n = 40, k = 32; write recipe \"fc\" = bf16";
     for (int written = 0; written < 2; written++) {

@@ -60,7 +60,7 @@ typedef struct life {
 #define MUST(l, call)                                                                              \
     ck_assert_msg((call) == FP8C_OK, "%s: %s", #call, fp8c_context_message((l)->ctx))
 
-/* False where the target lacks the recipe's scales; nothing else may be refused. */
+/* false: the target lacks the recipe's scales. The test fails if anything else is refused. */
 static bool begin(life *l, const char *target, int recipe_number, int m, bool infers)
 {
     char text[2048], shape[16];

@@ -58,8 +58,8 @@ END_TEST
 /* Amaxes, scales and codes see none of the zeros behind the rows. */
 START_TEST(any_rows)
 {
-    static const recipe_sizes rows[] = {{1, 1, 144, 48}, {1, 7, 48, 144}, {3, 11, 144, 16},
-                                        {2, 65, 48, 32}};
+    static const recipe_sizes rows[] = {
+        {1, 1, 144, 48}, {1, 7, 48, 144}, {3, 11, 144, 16}, {2, 65, 48, 32}};
     recipe_spec spec[RECIPE_SPECS];
     become(_i);
     const int n = choose(recipe_specs, RECIPE_SPECS - RECIPE_FAKES, spec);

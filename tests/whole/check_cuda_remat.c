@@ -15,8 +15,8 @@ enum { TIMEOUT = 900 };
 static const char *const emulated_sm[] = {"90", "100"};
 static bool emulated;
 
-/* FP8 GEMMs of these targets have weights whose sizes are multiples of 16; rows are padded in the
- * second model. */
+/* On these targets an FP8 GEMM needs a weight whose sizes are multiples of 16. The rows of the
+ * second model's activations are no multiple, so they are padded. */
 static const struct {
     const char *file, *small, *large;
 } models[] = {

@@ -60,9 +60,9 @@ typedef cuda_plan program;
 static void build_as(program *p, const variant *v, const f8_target *target, f8_build_options o,
                      bool no_fuse)
 {
-    const f8_dim_override dims[] = {
-        {"B", 4}, {"T", v->time ? v->time : ROWS / 4}, {"C", C}, {"H", 2}, {"L", 1},
-        {"V", v->vocabulary}};
+    const f8_dim_override dims[] = {{"B", 4}, {"T", v->time ? v->time : ROWS / 4},
+                                    {"C", C}, {"H", 2},
+                                    {"L", 1}, {"V", v->vocabulary}};
     cuda_plan_lower(p, &(cuda_model){.text = v->tied ? NULL : untied,
                                      .file = "frontend/models/gpt2_124m.f8",
                                      .dims = dims,

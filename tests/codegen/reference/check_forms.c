@@ -57,9 +57,12 @@ static float function_op(f8_op op, float x)
     static const struct {
         f8_op op;
         f8_sfn fn;
-    } functions[] = {{F8_OP_EXP, F8_FN_EXP},        {F8_OP_LOG, F8_FN_LOG},
-                     {F8_OP_TANH, F8_FN_TANH},      {F8_OP_ERF, F8_FN_ERF},
-                     {F8_OP_SIN, F8_FN_SIN},        {F8_OP_COS, F8_FN_COS},
+    } functions[] = {{F8_OP_EXP, F8_FN_EXP},
+                     {F8_OP_LOG, F8_FN_LOG},
+                     {F8_OP_TANH, F8_FN_TANH},
+                     {F8_OP_ERF, F8_FN_ERF},
+                     {F8_OP_SIN, F8_FN_SIN},
+                     {F8_OP_COS, F8_FN_COS},
                      {F8_OP_SIGMOID, F8_FN_SIGMOID},
                      {F8_OP_GELU_ERF, F8_FN_GELU_ERF},
                      {F8_OP_GELU_TANH, F8_FN_GELU_TANH},

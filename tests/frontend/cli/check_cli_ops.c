@@ -58,14 +58,16 @@ START_TEST(one_op)
     r = F8_CLI("ops", "gelu", "--json", "-");
     f8_cli_ok(r);
     ck_assert_str_eq(
-        r.out, "{\"event\":\"op\",\"name\":\"gelu\",\"group\":\"composite\",\"operands\":[\"x\"],"
-               "\"min_operands\":1,\"max_operands\":1,\"results\":1,"
-               "\"types\":\"f32[..] -> f32[..]\",\"gradient\":\"yes\","
-               "\"text\":\"x times the normal distribution's share below x\","
-               "\"attributes\":[{\"name\":\"approximate\",\"kind\":\"string\",\"default\":"
-               "\"tanh\",\"text\":\"\\\"tanh\\\" or \\\"none\\\" (by erf)\"},"
-               "{\"name\":\"rounded\",\"kind\":\"dtype\",\"default\":\"f32\",\"text\":\"bf16: the result "
-               "and its gradient are rounded to bf16 or less, so polynomials do; f32: they are not\"}]}\n");
+        r.out,
+        "{\"event\":\"op\",\"name\":\"gelu\",\"group\":\"composite\",\"operands\":[\"x\"],"
+        "\"min_operands\":1,\"max_operands\":1,\"results\":1,"
+        "\"types\":\"f32[..] -> f32[..]\",\"gradient\":\"yes\","
+        "\"text\":\"x times the normal distribution's share below x\","
+        "\"attributes\":[{\"name\":\"approximate\",\"kind\":\"string\",\"default\":"
+        "\"tanh\",\"text\":\"\\\"tanh\\\" or \\\"none\\\" (by erf)\"},"
+        "{\"name\":\"rounded\",\"kind\":\"dtype\",\"default\":\"f32\",\"text\":\"bf16: readers "
+        "round the result and its gradient to bf16 or less, so both are polynomials; f32: they do "
+        "not\"}]}\n");
     f8_cli_fails(F8_CLI("ops", "gleu"), 2, "fp8c ops: no such op 'gleu': `fp8c ops` lists all");
     f8_cli_fails(F8_CLI("ops", "input"), 2, "no such op 'input'");
     f8_cli_fails(F8_CLI("ops", "--markdown", "--json", "-"), 2, "both write to stdout");

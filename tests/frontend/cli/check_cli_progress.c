@@ -140,7 +140,8 @@ START_TEST(on_a_terminal)
     ck_assert_int_eq(r.code, 0);
     ck_assert_uint_eq(r.n_err, 0);
     /* Tuning takes the seconds it is given, in which it need not compile what is there already. It
-     * knows what is left once it has timed something, which takes seconds under a sanitizer. */
+     * says how many seconds are left once it has timed something. Under a sanitizer that takes a
+     * few seconds. */
     const char *const seconds = f8_cli_sanitized() ? "20" : "3";
     setenv("FP8C_CACHE_DIR", f8_cli_temp("cache"), 1);
     f8_cli_ok(F8_CLI("explain", GPT, SMALL));

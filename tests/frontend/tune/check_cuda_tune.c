@@ -162,7 +162,7 @@ START_TEST(gemms)
          "gemm 128x64x256 f8e5m2 x f8e4m3.t -> bf16 strides 256 256 64 scales", NULL},
         {"128x64x256:f8e4m3:mx", NULL, "FP8 GEMMs of sm_90a have no f8e8m0 scales"},
         {"128x64x256:f8e5m2", NULL, "no GEMM of sm_90a multiplies f8e5m2 by f8e5m2"},
-        {"128x60x256:f8e4m3", NULL, "have multiples of 16 as n"},
+        {"128x60x256:f8e4m3", NULL, "need multiples of 16 for n"},
     };
     enum { N = sizeof all / sizeof *all };
     const char *spec[N];

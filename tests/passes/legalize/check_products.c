@@ -293,7 +293,7 @@ static const struct {
     {"sm_90a",
      "func forward(%a: f8e4m3[16, 40], %b: f8e4m3[40, 40], %s: f32[]) -> (%x: f32[16, 40]) {\n"
      "  return scaled_matmul(%a, %s, %b, %s)\n}\n",
-     "scaled_matmul: FP8 GEMMs of sm_90a have multiples of 16 as n, but the operands are [16, 40] "
+     "scaled_matmul: FP8 GEMMs of sm_90a need multiples of 16 for n, but the operands are [16, 40] "
      "and [40, 40]"},
     {"sm_90a",
      "func forward(%a: f8e5m2[16, 32], %b: f8e5m2[32, 48]) -> (%x: f32[16, 48]) {\n"

@@ -1,6 +1,6 @@
-/* How `update` gathers new parameters at stages 1 and 2 of ZeRO: in how few collectives, when each
- * starts, what runs beside it, and what they hold in memory. By the estimates of the cost model;
- * nothing here depends on a clock. */
+/* `update` gathers new parameters at stages 1 and 2 of ZeRO. These tests count its collectives.
+ * They look at when each starts, what runs beside it, and what all hold in memory. Times are
+ * estimates of the cost model: nothing here depends on a clock. */
 #include "passes/unit/cost.h"
 #include "passes/unit/pass.h"
 #include "tests/shared/passes/compile.h"
@@ -107,8 +107,8 @@ static double seconds(const subject *s, uint32_t i)
     return travels(s, i) ? 0 : f8_cost_group(s->f, f8_unit_target(&s->c.unit), i);
 }
 
-/* The turns of the first and the last group that read what i makes; those of the function's end if
- * none does. */
+/* Returns the turn of the first group that reads what i makes, and gives the turn of the last one.
+ * If no group does, both are the end of the function. */
 static uint32_t first_use(const subject *s, uint32_t i, uint32_t *last)
 {
     uint32_t first = s->p->n_groups;

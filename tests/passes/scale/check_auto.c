@@ -203,7 +203,8 @@ START_TEST(sizes_exclude)
     fp8c_trial t;
     ck_assert_int_eq(fp8c_calibration_trial(c, 0, &t), FP8C_OK);
     ck_assert_int_eq(t.winner, 0);
-    ck_assert_str_eq(t.reason, "auto: 64 x 24 x 40: n and k are not multiples of 16, as sm_90a wants them");
+    ck_assert_str_eq(t.reason,
+                     "auto: 64 x 24 x 40: n and k are not multiples of 16, as sm_90a wants them");
     o.calibration = c;
     fp8c_program *p = compile(ctx, m, &o);
     fp8c_decision d;

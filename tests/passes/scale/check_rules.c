@@ -280,7 +280,7 @@ START_TEST(sizes)
         test_unit_parse(&t, text, recipes[i]);
         t.unit.options.target = f8_target_by_name("sm_90a");
         ck_assert_int_eq(scale(&t), F8_ERR_UNSUPPORTED);
-        ck_assert_str_eq(t.diag.text, "'a', fprop: FP8 GEMMs of sm_90a have multiples of 16 as n "
+        ck_assert_str_eq(t.diag.text, "'a', fprop: FP8 GEMMs of sm_90a need multiples of 16 for n "
                                       "and k, but this one has "
                                       "m = 32, n = 40, k = 32; write recipe \"a\" = bf16");
         test_unit_end(&t);

@@ -18,9 +18,9 @@ typedef struct graphgen_options {
     int steps;           /* at most; 0: what the seed says */
     const uint8_t *drop; /* by result, [GRAPHGEN_MAX_RESULTS]: leave it out; NULL: none */
     bool gemms;          /* with matmul, scaled_matmul, attention and attention_grad */
-    bool aligned_fp8;  /* FP8 GEMMs of weights' sizes that are multiples of 16 only, of any number of
-                        * rows, more of them, as linears have them: codes used twice, transposed,
-                        * results rounded to bf16 */
+    bool aligned_fp8; /* FP8 GEMMs of weights' sizes that are multiples of 16 only, of any number of
+                       * rows, more of them, as linears have them: codes used twice, transposed,
+                       * results rounded to bf16 */
     unsigned scalings; /* GRAPHGEN_ROWS ..: some of those linears have scales of rows, blocks or MX;
                           0: none */
     bool broadcasts;   /* more values that are processed at a small shape and then spread over
