@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 import os
 import pickle
+import socket
 import tempfile
 import time
 import traceback
@@ -84,6 +85,13 @@ def together(n: int, function: Callable[..., Any], *args: Any, seconds: int = 12
         if isinstance(result, Failed):
             raise AssertionError(f"rank {rank}: {result.text}")
     return results
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens to."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
 
 
 def mesh_of(*sizes: int) -> Any:

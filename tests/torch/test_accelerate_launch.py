@@ -8,12 +8,13 @@ import json
 import math
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import unittest
 from typing import Any
+
+from ranks import free_port
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CONFIG = """compute_environment: LOCAL_MACHINE
@@ -45,12 +46,6 @@ LAYERS = "  fsdp_transformer_layer_cls_to_wrap: GPT2Block\n"
 
 def words(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def launched(model: str, recipe: str = "current", devices: str = "gpus", version: int = 2,

@@ -4,7 +4,6 @@ hangs. And what may differ between ranks does not disturb them."""
 from __future__ import annotations
 
 import os
-import socket
 import time
 import unittest
 import unittest.mock
@@ -18,10 +17,10 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 
 import fp8c.torch
-from fp8c.torch.ranks import agreement
 from fp8c.torch import backend
+from fp8c.torch.ranks import agreement
 from fp8c.torch.run import bound
-from ranks import Failed, mesh_of, outcomes, together
+from ranks import Failed, free_port, mesh_of, outcomes, together
 from support import BackendTest, programs
 
 WIDTH, SHORT = 16, 3  # seconds
@@ -432,12 +431,6 @@ class Refused(BackendTest):
                 self.assertRegex(one.message, "set_amax_group comes before the model's first call")
             self.assertGreater(behind, 0.0)
             self.assertGreater(between, 0.0)  # as in PyTorch, the first backward's gradients are lost
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 class Same(BackendTest):

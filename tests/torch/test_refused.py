@@ -22,8 +22,8 @@ from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 import fp8c
 import fp8c.torch
 from fp8c.torch import Unsupported, backend, log, private, selftest
-from fp8c.torch.run import bound, device
 from fp8c.torch.graph.refused import check_tensor
+from fp8c.torch.run import bound, device
 from support import BackendTest, Regression, compiled, gradients, regression, twin
 
 SUPPORT = r"support\.py:\d+ \(module {}\)"  # where Regression's forward is

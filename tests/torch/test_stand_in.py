@@ -17,9 +17,9 @@ import fp8c
 import fp8c.torch
 from fp8c import _handle
 from fp8c._options import compile_options
+from fp8c.torch import log, private
 from fp8c.torch.ranks import amaxes
 from fp8c.torch.run import bound, device
-from fp8c.torch import log, private
 from fp8c.torch.run.scales import AMAX, HISTORY
 from fp8c.torch.run.seen import Seen
 from fp8c.torch.settings import Settings

@@ -42,8 +42,8 @@ from torch.overrides import TorchFunctionMode
 
 import fp8c.torch
 import zoo
-from fp8c.torch.report import FP8, MIXED, OUT, graphs_of
 from fp8c.torch.linears import is_linear
+from fp8c.torch.report import FP8, MIXED, OUT, graphs_of
 from numerics import loss_of
 
 Gradients = dict[str, torch.Tensor]
