@@ -1,8 +1,10 @@
-/* See block.h. Three sets of threads: those that can run (a mask per warp), those at f8_sync (a
- * count), those at a warp's operation (a mask per warp). When none can run and some have not ended,
+/* See block.h. Four sets of threads: those that can run (a mask per warp), those at f8_sync (a
+ * count), those at a warp's operation (a mask per warp), those that wait for bulk copies that have
+ * not begun (a mask per warp). When none can run and some have not ended,
  * they wait for one that never comes. */
 #include "tests/emulator/block.h"
 
+#include "tests/emulator/bulk.h"
 #include "tests/emulator/common.h"
 #include "tests/emulator/fault.h"
 #include "tests/emulator/fiber.h"
@@ -30,7 +32,7 @@ typedef struct thread {
 } thread;
 
 typedef struct warp {
-    uint32_t runnable, at_op, at_sync;
+    uint32_t runnable, at_op, at_sync, at_bulk;
     f8_emu_lane lane[F8_EMU_WARP];
 } warp;
 
@@ -111,17 +113,19 @@ static const char *op_name(f8_emu_op op)
 
 static void report_stuck(void)
 {
-    uint32_t at_op = 0;
+    uint32_t at_op = 0, at_bulk = 0;
     const char *op = "";
+    for (uint32_t w = 0; w < B.n_warps; w++)
+        at_bulk += (uint32_t)__builtin_popcount(B.warp[w].at_bulk);
     for (uint32_t w = 0; w < B.n_warps; w++)
         if (B.warp[w].at_op) {
             at_op += (uint32_t)__builtin_popcount(B.warp[w].at_op);
             op = op_name(B.warp[w].lane[__builtin_ctz(B.warp[w].at_op)].op);
         }
     f8_emu_note(
-        "%s, block %lld: %u threads have ended, %u wait at f8_sync, %u at a warp's operation "
-        "%s: none can go on",
-        B.launch->kernel->name, B.context.block, B.n_ended, B.n_at_sync, at_op, op);
+        "%s, block %lld: %u threads have ended, %u wait at f8_sync, %u at f8_bulk_wait, %u at a "
+        "warp's operation %s: none can go on",
+        B.launch->kernel->name, B.context.block, B.n_ended, B.n_at_sync, at_bulk, at_op, op);
 }
 
 static void thread_main(void);
@@ -362,6 +366,59 @@ static void copy_wait(int groups)
     t->n_copies = kept;
 }
 
+static void check(const char *wrong)
+{
+    if (wrong)
+        misuse(wrong);
+}
+
+/* What threads at f8_bulk_wait wait for may have come. */
+static void wake(void)
+{
+    for (uint32_t w = 0; w < B.n_warps; w++) {
+        set_runnable((int)w, B.warp[w].runnable | B.warp[w].at_bulk);
+        B.warp[w].at_bulk = 0;
+    }
+}
+
+static void bulk_begin(unsigned long long *barrier, int n)
+{
+    check(f8_emu_bulk_begin(barrier, n));
+}
+
+static void bulk_expect(unsigned long long *barrier, int bytes)
+{
+    check(f8_emu_bulk_expect(barrier, bytes));
+    wake();
+}
+
+static void bulk_copy(void *shared, const void *global, int bytes, unsigned long long *barrier)
+{
+    check_shared(shared, "a bulk copy");
+    check_shared((uint8_t *)shared + bytes - 16, "a bulk copy");
+    if ((uintptr_t)global % 16) {
+        f8_emu_note("%s, block %lld: a bulk copy from a misaligned address", B.launch->kernel->name,
+                    B.context.block);
+        give_up(CUDA_ERROR_MISALIGNED_ADDRESS);
+    }
+    check(f8_emu_bulk_copy(shared, global, bytes, barrier, B.launch->seed && draw(2)));
+    wake();
+}
+
+static void bulk_wait(unsigned long long *barrier, unsigned phase)
+{
+    const int i = (int)(B.running - B.thread), w = i / F8_EMU_WARP;
+    for (;;) {
+        bool done = false;
+        check(f8_emu_bulk_wait(barrier, phase, &done));
+        if (done)
+            return;
+        B.warp[w].at_bulk |= 1u << i % F8_EMU_WARP;
+        set_runnable(w, B.warp[w].runnable & ~(1u << i % F8_EMU_WARP));
+        go(next());
+    }
+}
+
 /* ---- faults ---- */
 
 static void on_fault(int error, const char *what, const void *address)
@@ -385,7 +442,11 @@ static bool reserve(void)
                                       .ldmatrix = ldmatrix,
                                       .copy16 = copy16,
                                       .copy_commit = copy_commit,
-                                      .copy_wait = copy_wait};
+                                      .copy_wait = copy_wait,
+                                      .bulk_begin = bulk_begin,
+                                      .bulk_expect = bulk_expect,
+                                      .bulk_copy = bulk_copy,
+                                      .bulk_wait = bulk_wait};
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     const size_t stacks = (size_t)F8_EMU_MAX_THREADS * (F8_EMU_STACK + PAGE);
     if (B.memory)
@@ -458,13 +519,14 @@ static void run_block(int64_t block)
     }
     for (uint32_t w = 0; w < B.n_warps; w++) {
         const uint32_t lanes = threads - w * F8_EMU_WARP;
-        B.warp[w].at_op = B.warp[w].at_sync = 0;
+        B.warp[w].at_op = B.warp[w].at_sync = B.warp[w].at_bulk = 0;
         set_runnable((int)w, lanes >= F8_EMU_WARP ? UINT32_MAX : (1u << lanes) - 1);
     }
     B.n_free = 0;
     for (uint32_t i = threads; i-- > 0;)
         B.free_stack[B.n_free++] = B.stacks + (size_t)(i + 1) * (F8_EMU_STACK + PAGE);
     fill_shared();
+    f8_emu_bulk_reset();
     B.running = &B.thread[0];
     thread *first = next();
     first->stack = B.free_stack[--B.n_free];
@@ -472,6 +534,11 @@ static void run_block(int64_t block)
     B.running = first;
     B.context.thread = (int)(first - B.thread);
     f8_emu_switch(&B.host, first->sp);
+    const char *wrong = B.failure ? NULL : f8_emu_bulk_end();
+    if (wrong) {
+        f8_emu_note("%s, block %lld %s", B.launch->kernel->name, B.context.block, wrong);
+        B.failure = CUDA_ERROR_LAUNCH_FAILED;
+    }
     if (!B.failure)
         check_redzones();
 }

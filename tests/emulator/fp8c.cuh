@@ -71,6 +71,10 @@ f8_emu_context *f8_emu_self;
 /* ---- where we are ---- */
 
 F8_DEV int f8_thread() { return f8_emu_self->thread; }
+F8_DEV int f8_warp() { return (int)f8_emu_self->shfl((unsigned)f8_emu_self->thread / 32, 0); }
+/* The lanes do not meet here, so it does not stand in for an f8_sync_warp that is missing. */
+F8_DEV bool f8_elect() { return f8_emu_self->thread % 32 == 0; }
+F8_DEV void f8_apart() {}
 F8_DEV int f8_threads() { return f8_emu_self->threads; }
 F8_DEV f8_i64 f8_block() { return f8_emu_self->block; }
 F8_DEV f8_i64 f8_blocks() { return f8_emu_self->blocks; }
@@ -221,6 +225,7 @@ F8_DEV void f8_mma_bf16(float d[4], const f8_u32 a[4], const f8_u32 b[2])
 {
     f8_emu_self->mma_bf16(d, a, b);
 }
+F8_DEV void f8_store16(void *global, const f8_u32 *w) { *(f8_x4 *)global = f8_x4{{w[0], w[1], w[2], w[3]}, {}}; }
 F8_DEV void f8_ldmatrix_x4(f8_u32 r[4], const void *row) { f8_emu_self->ldmatrix(r, row, 0); }
 F8_DEV void f8_ldmatrix_x4_trans(f8_u32 r[4], const void *row) { f8_emu_self->ldmatrix(r, row, 1); }
 F8_DEV void f8_copy_async16(void *shared, const void *global, bool valid)
@@ -229,5 +234,12 @@ F8_DEV void f8_copy_async16(void *shared, const void *global, bool valid)
 }
 F8_DEV void f8_copy_commit() { f8_emu_self->copy_commit(); }
 template <int N> F8_DEV void f8_copy_wait() { f8_emu_self->copy_wait(N); }
+F8_DEV void f8_bulk_begin(f8_u64 *barrier, int n) { f8_emu_self->bulk_begin(barrier, n); }
+F8_DEV void f8_bulk_expect(f8_u64 *barrier, int bytes) { f8_emu_self->bulk_expect(barrier, bytes); }
+F8_DEV void f8_bulk_copy(void *shared, const void *global, int bytes, f8_u64 *barrier)
+{
+    f8_emu_self->bulk_copy(shared, global, bytes, barrier);
+}
+F8_DEV void f8_bulk_wait(f8_u64 *barrier, f8_u32 phase) { f8_emu_self->bulk_wait(barrier, phase); }
 
 #endif

@@ -8,7 +8,7 @@
 #ifndef F8_EMU_IMAGE_H
 #define F8_EMU_IMAGE_H
 
-enum { F8_EMU_PIECE_VERSION = 3, F8_EMU_PAGE = 4096 };
+enum { F8_EMU_PIECE_VERSION = 4, F8_EMU_PAGE = 4096 };
 
 /* The running thread, kept up to date by the driver at every switch. */
 typedef struct f8_emu_context {
@@ -27,6 +27,10 @@ typedef struct f8_emu_context {
     void (*copy16)(void *shared, const void *global, int valid);
     void (*copy_commit)(void);
     void (*copy_wait)(int groups);
+    void (*bulk_begin)(unsigned long long *barrier, int n);
+    void (*bulk_expect)(unsigned long long *barrier, int bytes);
+    void (*bulk_copy)(void *shared, const void *global, int bytes, unsigned long long *barrier);
+    void (*bulk_wait)(unsigned long long *barrier, unsigned phase);
 } f8_emu_context;
 
 typedef struct f8_emu_kernel {
