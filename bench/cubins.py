@@ -7,7 +7,9 @@ For each kernel: registers, bytes of spills and of shared memory, occupancy, cal
 and its share of the bytes that the row kernels of micro_step read and write. `i/e` is the number of
 instructions an element: those of a turn of the loop around all others, each inner loop counted by its
 turns where its bound is a number and once where it is not, over the elements that a thread computes in
-that turn. LDG.C counts loads by the read-only path. Without --all only kernels
+that turn. LDG.C counts loads by the read-only path. `bulk` is the share of the rows' bytes that bulk copies
+bring, and `KiB/SM` what of them is under way on a multiprocessor while its warps wait: the chunks of all
+rings of a block, times its resident blocks. Without --all only kernels
 with at least 1% of the bytes, or with something amiss (!), are listed: a call in a row kernel, a
 spill, or an occupancy below 50% with 1% of the bytes. Exits with 1 if anything is amiss. The batch
 is 8. FP8C_NVDISASM names nvdisasm, which the Python package nvidia-cuda-nvdisasm has; otherwise it
@@ -24,13 +26,22 @@ import tempfile
 THREADS, REGISTERS, BLOCKS, SHARED, RESERVED = 2048, 65536, 32, 233472, 1024
 
 
-def occupancy(registers, threads, shared):
-    """Threads resident at once, of those that a multiprocessor can have."""
+def resident(registers, threads, shared):
+    """Blocks that a multiprocessor has at once."""
     warps = (threads + 31) // 32
     of_warp = (registers * 32 + 255) // 256 * 256
     by_registers = REGISTERS // of_warp // 4 * 4 // warps
     by_shared = SHARED // ((shared + RESERVED + 127) // 128 * 128)
-    return min(by_registers, by_shared, BLOCKS, THREADS // (32 * warps)) * 32 * warps / THREADS
+    return min(by_registers, by_shared, BLOCKS, THREADS // (32 * warps))
+
+
+def by_bulk(text):
+    """Of the bytes that rows of the kernel are loaded from, the share that bulk copies bring."""
+    size = {"f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4}
+    read = {b: size.get(t, 1) for b, t in re.findall(r"buffer (\d+): read (\w+) full", text)}
+    copied = {b for n, b in re.findall(r"%(\d+)\.\d+ . full = load buffer (\d+)", text)
+              if re.search(rf"f8_bulk_copy\(.*\bg{n}\b", text)}
+    return sum(n for b, n in read.items() if b in copied) / max(1, sum(read.values()))
 
 
 def disassemble(cubin):
@@ -76,7 +87,7 @@ def trips(body):
     if not bound or not re.match(r"-?0x", bound):
         return 1
     for text in body:
-        step = re.search(rf"(?:IADD3|VIADD) {counter}, {counter}(?:\.reuse)?, (0x\w+)", text)
+        step = re.search(rf"(?:IADD3|VIADD) {counter}, U?R\d+(?:\.reuse)?, (0x\w+)", text)
         if step:
             number, step = int(bound, 16), int(step.group(1), 16)
             return (number + step if number < 0 else number) / step
@@ -86,7 +97,7 @@ def trips(body):
 def executed(code):
     """Instructions that a thread executes in one turn of the loop around all others, with each inner loop
     counted by its turns. Both ways of an `if` count."""
-    at, lines, jumps = {}, [], []
+    at, lines, jumps, returns = {}, [], [], 0
     for label, text in code:
         if label:
             at[label] = len(lines)
@@ -94,10 +105,12 @@ def executed(code):
             target = re.search(r"`\((\.L_\w+)\)", text)
             if target and operation(text).startswith("BRA"):
                 jumps.append((len(lines), target.group(1)))
+            if operation(text) == "EXIT":
+                returns = len(lines)
             lines.append(text)
     ends = {}
-    for of, to in jumps:
-        if to in at and at[to] < of:
+    for of, to in jumps:  # what lies behind the last return are rare ways, which come back
+        if to in at and at[to] < of and (of < returns or at[to] > returns):
             ends[at[to]] = max(of, ends.get(at[to], 0))
     whole = max(ends.items(), key=lambda loop: loop[1] - loop[0], default=(0, len(lines) - 1))
 
@@ -145,10 +158,12 @@ def records(file, event):
 
 
 def bodies(file):
-    """By symbol: the text of each kernel's body."""
+    """By symbol: the text of each kernel, from its description to the end of its body."""
     with open(file, encoding="utf-8") as f:
         parts = re.split(r"^F8_KERNEL\((\w+),.*$", f.read(), flags=re.M)
-    return dict(zip(parts[1::2], (body.split("\n}\n")[0] for body in parts[2::2])))
+    before = [text.rpartition("\n/* ")[2] for text in parts[0::2]]
+    return {symbol: head + body.split("\n}\n")[0]
+            for symbol, head, body in zip(parts[1::2], before, parts[2::2])}
 
 
 def look(build, model, recipe, folder):
@@ -169,13 +184,16 @@ def look(build, model, recipe, folder):
             "kernel": k["symbol"], "name": k["name"], "registers": k["registers"],
             "spills": k["spill_stores"] + k["spill_loads"],
             "shared": k["shared"] + k["shared_dynamic"],
-            "occupancy": occupancy(k["registers"], k["threads"], k["shared"] + k["shared_dynamic"]),
+            "blocks": resident(k["registers"], k["threads"], k["shared"] + k["shared_dynamic"]),
+            "threads": k["threads"], "bulk": k["bulk"], "by_bulk": by_bulk(text[k["symbol"]]),
             "calls": sum(operation(t).startswith("CALL") for t in lines),
             "instructions": sum(operation(t) != "NOP" for t in lines),
             "constant_loads": sum("CONSTANT" in operation(t) for t in lines),
             "each": executed(code[k["symbol"]]) / elements(text[k["symbol"]]),
             "gelu": "f8_fn_gelu" in text[k["symbol"]],
             "share": moved.get(k["hash"], 0) / max(1, sum(moved.values()))})
+    for r in rows:
+        r["occupancy"] = r["blocks"] * ((r["threads"] + 31) // 32 * 32) / THREADS
     return sorted(rows, key=lambda r: -r["share"])
 
 
@@ -185,12 +203,14 @@ def amiss(r):
 
 
 def show(title, rows, everything):
-    print(f"\n{title}\n{'kernel':27} regs spills shared  occ. calls instr. LDG.C   i/e bytes  name")
+    print(f"\n{title}\n{'kernel':27} regs spills shared  occ. calls instr. LDG.C   i/e bytes  "
+          "bulk KiB/SM  name")
     for r in rows:
         if everything or r["share"] >= .01 or amiss(r):
             print(f"{r['kernel']:27} {r['registers']:4} {r['spills']:6} {r['shared']:6} "
                   f"{r['occupancy']:4.0%} {r['calls']:5} {r['instructions']:6} "
-                  f"{r['constant_loads']:5} {r['each']:5.1f} {r['share']:5.1%}  {r['name']}"
+                  f"{r['constant_loads']:5} {r['each']:5.1f} {r['share']:5.1%} {r['by_bulk']:5.0%} "
+                  f"{r['bulk'] * r['blocks'] // 1024:6}  {r['name']}"
                   f"{' (GELU)' if r['gelu'] else ''}{' !' if amiss(r) else ''}")
     own = [r for r in rows if r["kernel"].startswith("rows_")]
     print(f"{len(rows)} kernels, {len(own)} of rows: calls {sum(r['calls'] for r in own)}, "

@@ -499,6 +499,7 @@ fp8c_status fp8c_program_kernel(const fp8c_program *p, int index, fp8c_kernel *o
                          .spill_loads = k->report.spill_loads,
                          .shared = k->report.shared,
                          .shared_dynamic = k->shared,
+                         .bulk = k->bulk,
                          .seconds = k->seconds};
     return FP8C_OK;
 }

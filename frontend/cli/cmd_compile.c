@@ -57,14 +57,14 @@ static void print_kernels(const fp8c_program *p, FILE *to, cli_json *json)
     fp8c_info info = {.struct_size = sizeof info};
     int64_t launches = 0;
     fp8c_kernel k;
-    cli_say(to, "%-29s %8s %7s %9s %8s %8s %6s %6s  %s\n", "kernel", "launches", "threads",
-            "registers", "shared", "dynamic", "stack", "spills", "name");
+    cli_say(to, "%-29s %8s %7s %9s %8s %8s %8s %6s %6s  %s\n", "kernel", "launches", "threads",
+            "registers", "shared", "dynamic", "bulk", "stack", "spills", "name");
     for (int i = 0; fp8c_program_kernel(p, i, &k) == FP8C_OK; i++) {
         cli_say(to,
-                "%-29s %8d %7d %9" PRId64 " %8" PRId64 " %8" PRId64 " %6" PRId64 " %6" PRId64
-                "  %s\n",
-                k.symbol, k.launches, k.threads, k.registers, k.shared, k.shared_dynamic, k.stack,
-                k.spill_stores + k.spill_loads, k.name);
+                "%-29s %8d %7d %9" PRId64 " %8" PRId64 " %8" PRId64 " %8" PRId64 " %6" PRId64
+                " %6" PRId64 "  %s\n",
+                k.symbol, k.launches, k.threads, k.registers, k.shared, k.shared_dynamic, k.bulk,
+                k.stack, k.spill_stores + k.spill_loads, k.name);
         cli_json_record(json, f8_record_kernel(json_object(), &k));
         launches += k.launches;
     }

@@ -117,6 +117,25 @@ static void print_remat(const fp8c_program *p, FILE *to)
                 100 * r.extra_seconds / r.seconds);
 }
 
+/* How rows come to the kernels of a GPU, where it has bulk copies. */
+static void print_bulk(const fp8c_program *p, FILE *to)
+{
+    int64_t least = INT64_MAX, most = 0;
+    int kernels = 0;
+    fp8c_kernel k;
+    for (int i = 0; fp8c_program_kernel(p, i, &k) == FP8C_OK; i++)
+        if (k.bulk) {
+            kernels++;
+            least = k.bulk < least ? k.bulk : least;
+            most = k.bulk > most ? k.bulk : most;
+        }
+    if (kernels)
+        cli_say(to,
+                "the rows of %d kernels come to shared memory by bulk copies: %" PRId64
+                " to %" PRId64 " KiB under way in a block\n",
+                kernels, least / 1024, most / 1024);
+}
+
 static void print_counts(cli_job *j)
 {
     const fp8c_program *p = j->program;
@@ -135,6 +154,7 @@ static void print_counts(cli_job *j)
                 fp8c_program_fp8_gemms(p, first));
     cli_say(j->to, "%" PRId64 " distinct kernels, %.1f KiB of code; compiled in %.2f s\n",
             info.distinct_kernels, (double)info.code_bytes / 1024, info.compile_seconds);
+    print_bulk(p, j->to);
     cli_say(j->to,
             "memory: %.1f MiB planned, of which the arena takes %.1f MiB (with this order of steps "
             "at least %.1f MiB)\n",

@@ -453,7 +453,7 @@ class Kernel(Structure):
     _fields_ = [("name", text), ("symbol", text), ("hash", u64), ("image", i32), ("launches", i32),
                 ("threads", i32), ("multi", i32), ("registers", i64), ("stack", i64),
                 ("spill_stores", i64), ("spill_loads", i64), ("shared", i64),
-                ("shared_dynamic", i64), ("seconds", f64)]
+                ("shared_dynamic", i64), ("bulk", i64), ("seconds", f64)]
 
 
 class Peak(Structure):
