@@ -214,6 +214,7 @@ static void fill_kernel(const f8_build *b, const f8_cuda_code *code, int part, f
                            .image = code->image,
                            .threads = l->threads,
                            .shared = l->shared,
+                           .bulk = l->bulk,
                            .multi = code->multi};
     if (code->image < b->plan->n_images)
         k->reported = f8_cuda_report_read(b->image[code->image].log, l->symbol, &k->report);

@@ -18,6 +18,7 @@
 typedef struct f8_cuda_launch {
     char symbol[40];
     uint32_t threads, shared; /* f8_launch */
+    uint32_t bulk;            /* f8_build_kernel */
     uint32_t n_args, n_ints;  /* of one instance, without its number of tasks */
     int64_t max_blocks;       /* f8_launch; 0: what is resident at once */
 } f8_cuda_launch;

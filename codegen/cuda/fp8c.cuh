@@ -33,6 +33,8 @@ struct __align__(8) f8_x2 { f8_u32 v[2]; };
 /* ---- where we are ---- */
 
 F8_DEV int f8_thread() { return (int)threadIdx.x; }
+/* The thread's warp in its block; all 32 threads call it. The compiler knows that it is one for all. */
+F8_DEV int f8_warp() { return __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0); }
 F8_DEV int f8_threads() { return (int)blockDim.x; }
 F8_DEV f8_i64 f8_block() { return (f8_i64)blockIdx.x; }
 F8_DEV f8_i64 f8_blocks() { return (f8_i64)gridDim.x; }
@@ -45,6 +47,9 @@ F8_DEV f8_u32 f8_shfl_xor(f8_u32 x, int mask) { return __shfl_xor_sync(0xfffffff
 F8_DEV float f8_shfl_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu, x, mask); }
 F8_DEV f8_u32 f8_shfl(f8_u32 x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
 F8_DEV float f8_shfl(float x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
+
+/* Keeps the compiler from doing what stands beside it in a branch where the branch is not taken. */
+F8_DEV void f8_apart() { asm volatile(""); }
 
 /* ---- blocks of a grid ---- */
 
@@ -146,6 +151,12 @@ F8_DEV void f8_mma_bf16(float d[4], const f8_u32 a[4], const f8_u32 b[2])
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+/* 16 bytes to aligned global memory by one access. NVRTC 13.0 makes four of some stores of an f8_x4. */
+F8_DEV void f8_store16(void *global, const f8_u32 *w)
+{
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+                 ::"l"(global), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
+}
 /* Four 8 x 8 matrices of 16-bit elements from shared memory: thread 8 i + j of the warp gives the
  * address of row j of matrix i (16-byte aligned). The second form transposes each. */
 F8_DEV void f8_ldmatrix_x4(f8_u32 r[4], const void *row)
@@ -166,6 +177,53 @@ F8_DEV void f8_copy_async16(void *shared, const void *global, bool valid)
     const f8_u32 at = (f8_u32)__cvta_generic_to_shared(shared);
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :: "r"(at), "l"(global), "r"(valid ? 16 : 0) : "memory");
+}
+/* Bulk copies, from compute capability 9.0 on: from global to shared memory, BYTES a multiple of 16 and
+ * both addresses too. A barrier in shared memory counts the bytes that arrive. f8_bulk_begin makes `n`
+ * barriers; threads other than this one use them after an f8_sync_warp or f8_sync. f8_bulk_expect
+ * opens a barrier's next phase with all the bytes that its copies bring; phases alternate between 0 and
+ * 1, from 0 on. f8_bulk_wait returns when phase `phase` has all its bytes, which this thread then
+ * sees. What is read of the memory is read before the next copy to it begins: another f8_sync_warp. */
+F8_DEV void f8_bulk_begin(f8_u64 *barrier, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const f8_u32 at = (f8_u32)__cvta_generic_to_shared(barrier + i);
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at) : "memory");
+    }
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+/* True for one thread of the warp; all 32 threads call it. The compiler knows that it is one. */
+F8_DEV bool f8_elect()
+{
+    f8_u32 chosen;
+    asm volatile("{\n"
+                 ".reg .pred me;\n"
+                 "elect.sync _|me, 0xffffffff;\n"
+                 "selp.b32 %0, 1, 0, me;\n"
+                 "}" : "=r"(chosen));
+    return chosen;
+}
+F8_DEV void f8_bulk_expect(f8_u64 *barrier, int bytes)
+{
+    const f8_u32 at = (f8_u32)__cvta_generic_to_shared(barrier);
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
+}
+F8_DEV void f8_bulk_copy(void *shared, const void *global, int bytes, f8_u64 *barrier)
+{
+    const f8_u32 to = (f8_u32)__cvta_generic_to_shared(shared);
+    const f8_u32 at = (f8_u32)__cvta_generic_to_shared(barrier);
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 ::"r"(to), "l"(global), "r"(bytes), "r"(at) : "memory");
+}
+F8_DEV void f8_bulk_wait(f8_u64 *barrier, f8_u32 phase)
+{
+    const f8_u32 at = (f8_u32)__cvta_generic_to_shared(barrier);
+    asm volatile("{\n"
+                 ".reg .pred there;\n"
+                 "WAIT:\n"
+                 "mbarrier.try_wait.parity.shared::cta.b64 there, [%0], %1;\n"
+                 "@!there bra WAIT;\n"
+                 "}" ::"r"(at), "r"(phase) : "memory");
 }
 /* Close a group of copies; wait until at most N groups of this thread are under way. A thread sees
  * other threads' copies after their wait and an f8_sync. */

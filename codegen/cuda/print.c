@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ir/base/format.h"
@@ -252,6 +253,19 @@ static bool is_column(const f8_kernel *k, uint32_t n)
     return k->instr[n].op == F8_K_INDEX && k->instr[n].ext == F8_EXT_COL;
 }
 
+/* The reciprocal of a constant power of two, by which a product is the quotient's bits; else 0. */
+static float reciprocal_of(const f8_kernel *k, const f8_kinstr *i)
+{
+    const f8_kinstr *by = &k->instr[i->b];
+    int exponent;
+    float x;
+    if (i->op != F8_K_SCALAR || i->sub != F8_S_FDIV || by->op != F8_K_SCALAR ||
+        by->sub != F8_S_CONST_F)
+        return 0;
+    memcpy(&x, &by->imm, sizeof x);
+    return fabsf(frexpf(x, &exponent)) == 0.5f && abs(exponent) < 64 ? 1 / x : 0;
+}
+
 /* A SCALAR or CALL of values that stand. */
 static void print_operation(f8_cuda_printer *p, uint32_t n)
 {
@@ -265,6 +279,8 @@ static void print_operation(f8_cuda_printer *p, uint32_t n)
     if (i->op == F8_K_SCALAR && i->sub == F8_S_IEQ && is_column(p->k, i->a) &&
         p->k->instr[i->b].ext == F8_EXT_ROW) /* one subtraction a vector, not one an element */
         f8_text_add(p->t, "%s - (f8_u32)c == (f8_u32)e", x[1].s);
+    else if (reciprocal_of(p->k, i) != 0)
+        f8_text_add(p->t, "%s * %af", x[0].s, reciprocal_of(p->k, i));
     else if (i->op == F8_K_SCALAR)
         put_form(p->t, forms[i->sub], x);
     else if (machine[i->sub])

@@ -12,6 +12,7 @@
  *     b2    buffer 2; q2 its current row        s7[e]  lanes of sum 7      m7  a running maximum
  *     i1    run-time integer 1                  k0     near slot 0         y7  what store 7 writes
  *     h7[u] maximum 7 of the block that vector u of a thread lies in
+ *     chunk what the ring has of the warp's row for the vector at hand; g7 what LOAD 7 brings next
  *     j7    the maxima 7 of a row, by block */
 #ifndef F8_CODEGEN_CUDA_PRINT_H
 #define F8_CODEGEN_CUDA_PRINT_H
@@ -36,6 +37,18 @@ typedef enum f8_cuda_near {
     F8_CUDA_SHARED,
     F8_CUDA_OWN
 } f8_cuda_near;
+
+/* A warp's row comes to shared memory by bulk copies, a chunk of some vectors of all its threads at
+ * once, into a ring of chunks that only this warp reads. When the warp has read a chunk, one thread
+ * begins the copies of the chunk that takes its place: of the same stage, or of the next stage that
+ * loads, or of the warp's next row. */
+typedef struct f8_cuda_ring {
+    int chunks;       /* of a warp; 0: there is no ring */
+    int vectors;      /* of a thread in a chunk: 1, or all for which tiles are filled at once */
+    int64_t chunk;    /* bytes: of all loads, though a stage may take a part of them alone */
+    int64_t at;       /* byte offset of all rings */
+    int64_t barriers; /* byte offset of the barriers, 8 bytes a chunk */
+} f8_cuda_ring;
 
 typedef struct f8_cuda_layout {
     bool points;    /* elementwise: every thread takes any vector of any row; if false, groups of
@@ -67,6 +80,8 @@ typedef struct f8_cuda_layout {
         tile_at; /* staged: byte offset of the tiles in dynamic shared memory; hand_words: there */
     int64_t tile_size; /* bytes of the tiles that are filled at once */
     int turns; /* how many of those there are: of 2, one is filled while the other is read */
+    int parts; /* vectors of a thread for which tiles are filled before they are read */
+    f8_cuda_ring ring; /* staged: where the vectors that rows are loaded from come through */
     int64_t
         hand_words;  /* what the sums of a stage take of `sets` vectors handed on; 0: nothing is */
     int64_t shared;  /* bytes of dynamic shared memory */
@@ -78,10 +93,19 @@ typedef struct f8_cuda_layout {
  * F8_ERR_UNSUPPORTED if the target has not enough shared memory. */
 f8_status f8_cuda_rows_layout(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l,
                               f8_diag *d);
+/* The same without rings, for the form for many tensors. A task's rows and columns are the same. */
+f8_status f8_cuda_rows_layout_many(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l,
+                                   f8_diag *d);
 
 /* Whether instruction i is a COLAMAX whose maxima threads keep for their own columns, over the rows
  * of a block. */
 bool f8_cuda_layout_holds(const f8_cuda_layout *l, const f8_kinstr *i);
+
+/* Whether instruction n is a LOAD of the kind that a ring brings. */
+bool f8_cuda_ring_takes(const f8_kernel *k, uint32_t n);
+
+/* The bytes that stand side by side in a transposed store, for which its memory is aligned. */
+int f8_cuda_tall_bytes(const f8_cuda_layout *l, int bytes);
 
 /* Staged kernels: the columns of a row whose values are kept as F8_CUDA_OWN. The last turn of a
  * loop over `sets` vectors may have some past the row's end; they have room too. */
@@ -105,6 +129,7 @@ typedef struct f8_cuda_printer {
     bool *loaded;  /* by instruction: a LOAD that an earlier stage has done */
     bool *ahead;   /* by instruction: a LOAD of this stage that is done before anything else */
     bool *late;    /* by instruction: one that is done with its vector's arithmetic */
+    uint64_t *brought; /* by instruction: the stages that take a LOAD from the ring, as bits */
     uint32_t
         *source; /* by instruction: what a STORE takes its elements from (f8_cuda_store_plan) */
     const char **put; /* by instruction: the function a STORE writes with */
@@ -115,7 +140,7 @@ typedef struct f8_cuda_printer {
 enum { F8_CUDA_RAW_KEPT = 1, F8_CUDA_RAW_LOADED = 2 };
 
 typedef struct f8_cuda_name {
-    char s[48];
+    char s[96];
 } f8_cuda_name;
 
 /* ---- text ---- */

@@ -61,11 +61,17 @@ static int vector_bytes(const f8_kernel *k, const f8_cuda_layout *l, uint32_t bu
 {
     const f8_kbuffer *b = &k->buffer[buffer];
     const int bytes = f8_cuda_bytes(b->dtype) * l->vector;
-    if (!(b->ext & F8_EXT_COL) || b->transposed)
+    if (!(b->ext & F8_EXT_COL))
         return 1;
-    for (uint32_t n = 0; n < k->n_instrs; n++)
-        if (f8_kinstr_is_partial(&k->instr[n]) && k->instr[n].buffer == (int32_t)buffer)
+    if (b->transposed) /* a column's rows, side by side */
+        return f8_cuda_tall_bytes(l, f8_cuda_bytes(b->dtype));
+    for (uint32_t n = 0; n < k->n_instrs; n++) {
+        const bool is_of = k->instr[n].buffer == (int32_t)buffer;
+        if (is_of && f8_kinstr_is_partial(&k->instr[n]))
             return 1;
+        if (is_of && l->ring.chunks && f8_cuda_ring_takes(k, n))
+            return 16;
+    }
     return bytes > 16 ? 16 : bytes;
 }
 
@@ -73,7 +79,11 @@ bool f8_cuda_rows_are_aligned(const f8_target *target, const f8_kernel *k, const
                               const int64_t *ints)
 {
     f8_cuda_layout l;
-    if (f8_cuda_rows_layout(target, k, &l, NULL) != F8_OK || l.vector == 1)
+    f8_kernel as = *k;
+    as.aligned = true;
+    if (f8_cuda_rows_layout(target, &as, &l, NULL) != F8_OK || l.vector == 1)
+        return false;
+    if (l.staged && ints[0] % l.rows)
         return false;
     for (uint32_t i = 0; i < k->n_buffers; i++) {
         const f8_kbuffer *b = &k->buffer[i];
@@ -99,8 +109,8 @@ static void print_wide(f8_cuda_printer *p)
         bool some = false;
         for (uint32_t i = 0; i < p->k->n_buffers; i++) {
             const f8_kbuffer *b = &p->k->buffer[i];
-            if (vector_bytes(p->k, &p->l, i) != align)
-                continue;
+            if (b->transposed || vector_bytes(p->k, &p->l, i) != align)
+                continue; /* transposed stores test for themselves */
             f8_text_add(p->t, "%s(f8_u64)a.b%u", some ? " | " : any ? " && ((" : "((", i);
             some = any = true;
             if (b->stride >= 0)
@@ -289,11 +299,20 @@ static void print_by_rows(f8_cuda_printer *p)
     } else {
         f8_cuda_line(p, "const f8_i64 first = block * %d;", l->task_rows);
     }
-    if (l->staged)
+    const bool whole = l->staged && p->aligned; /* all rows of the block are there */
+    if (whole)
+        f8_cuda_line(p, "const int rows = %d;", l->rows);
+    else if (l->staged)
         f8_cuda_line(p, "const int rows = (int)(a.i0 - first < %d ? a.i0 - first : %d);", l->rows,
                      l->rows);
-    if (alone) {
-        f8_cuda_line(p, "const f8_i64 row = first;");
+    if (alone || whole) {
+        if (alone)
+            f8_cuda_line(p, "const f8_i64 row = first;");
+        else
+            f8_cuda_line(p,
+                         l->ring.chunks ? "const f8_i64 row = first + warp;"
+                                        : "const f8_i64 row = first + f8_thread() / %d;",
+                         l->group);
         f8_cuda_line(p, "const bool live = true;");
     } else { /* shuffles want all threads of a warp, so those past the end repeat the last row */
         f8_cuda_line(p, "const f8_i64 own = first + f8_thread() / %d;", l->group);
@@ -301,6 +320,7 @@ static void print_by_rows(f8_cuda_printer *p)
         f8_cuda_line(p, "const f8_i64 row = live ? own : a.i0 - 1;");
     }
     print_row(p);
+    f8_cuda_ring_row(p);
     f8_cuda_rows_begin(p);
     for (int32_t stage = 0; stage < (int32_t)p->k->n_stages; stage++) {
         print_row_values(p, stage);
@@ -332,6 +352,7 @@ static void print_kernel(f8_cuda_printer *p, const char *symbol)
     } else {
         f8_cuda_line(p, "const %s_params &a = p;", symbol);
         print_once(p);
+        f8_cuda_ring_first(p);
         f8_cuda_open(p, "for (f8_i64 task = f8_block(); task < a.tasks; task += f8_blocks())");
     }
     if (p->l.points)
@@ -372,7 +393,10 @@ f8_status f8_cuda_rows_emit(f8_text *t, const f8_target *target, const f8_kernel
                        f8_kernel_args(k), k->n_ints, F8_MULTI_WORDS - 1);
     if (multi && k->tail)
         return f8_fail(d, F8_ERR_INTERNAL, F8_NOWHERE, "a launch of many tensors has no tail");
-    F8_TRY(f8_cuda_rows_layout(target, k, &p.l, d));
+    if (multi)
+        F8_TRY(f8_cuda_rows_layout_many(target, k, &p.l, d));
+    else
+        F8_TRY(f8_cuda_rows_layout(target, k, &p.l, d));
     /* Without branches the compiler interleaves more. The form for many tensors of a staged kernel
      * has no registers for that. */
     p.aligned = k->aligned && !p.l.branches && !(multi && p.l.staged);
@@ -381,11 +405,13 @@ f8_status f8_cuda_rows_emit(f8_text *t, const f8_target *target, const f8_kernel
     p.loaded = F8_NEW_ARRAY(t->arena, bool, k->n_instrs + 1);
     p.ahead = F8_NEW_ARRAY(t->arena, bool, k->n_instrs + 1);
     p.late = F8_NEW_ARRAY(t->arena, bool, k->n_instrs + 1);
+    p.brought = F8_NEW_ARRAY(t->arena, uint64_t, k->n_instrs + 1);
     p.source = F8_NEW_ARRAY(t->arena, uint32_t, k->n_instrs + 1);
     p.put = F8_NEW_ARRAY(t->arena, const char *, k->n_instrs + 1);
     if (t->arena->failed)
         return f8_arena_status(t->arena, d);
     f8_cuda_store_plan(&p);
+    f8_cuda_ring_plan(&p);
     f8_cuda_print_functions(&p);
     f8_cuda_rows_tail_functions(&p);
     f8_text_add(t, "/* %s */\n", k->text);
@@ -395,6 +421,7 @@ f8_status f8_cuda_rows_emit(f8_text *t, const f8_target *target, const f8_kernel
     f8_text_add(t, "\n");
     *out = (f8_cuda_launch){.threads = (uint32_t)p.l.threads,
                             .shared = (uint32_t)p.l.shared,
+                            .bulk = (uint32_t)(p.l.rows * p.l.ring.chunks * p.l.ring.chunk),
                             .n_args = f8_kernel_args(k),
                             .n_ints = k->n_ints,
                             .max_blocks = p.l.max_blocks};

@@ -115,6 +115,17 @@ template <int S, int V> F8_DEV void f8_put(void *to, const f8_u32 *w)
     }
 }
 
+/* The same to global memory, for certain in accesses of 16 bytes. */
+template <int S, int V> F8_DEV void f8_put_far(void *to, const f8_u32 *w)
+{
+    if constexpr (S < 8 && S * V % 16 == 0) {
+        F8_UNROLL for (int i = 0; i < S * V / 16; i++)
+            f8_store16((f8_u8 *)to + 16 * i, w + 4 * i);
+    } else {
+        f8_put<S, V>(to, w);
+    }
+}
+
 template <int S, int V> F8_DEV void f8_get_nothing(f8_u32 *w)
 {
     F8_UNROLL for (int i = 0; i < f8_words<S, V>(); i++)
@@ -423,6 +434,39 @@ F8_DEV void f8_column_store(f8_u8 *to, const f8_u8 *tile, int rows, int column, 
     }
     F8_ROLLED for (int r = 0; r < rows; r++)
         f8_set_element<S>(to + r * S, f8_element<S>(tile + r * P + column * S));
+}
+
+/* Four columns of 4 rows of bytes, a word a row, as a word a column. */
+F8_DEV void f8_turn_square(f8_u32 *to, const f8_u32 *w)
+{
+    F8_UNROLL for (int half = 0; half < 2; half++) {
+        const f8_u32 pairs = half ? 0x7362u : 0x5140u;
+        const f8_u32 upper = f8_bytes(w[0], w[1], pairs), lower = f8_bytes(w[2], w[3], pairs);
+        to[2 * half] = f8_bytes(upper, lower, 0x5410u);
+        to[2 * half + 1] = f8_bytes(upper, lower, 0x7632u);
+    }
+}
+
+/* R rows of 4 columns, bytes, of a tile with P bytes a row, to four columns `stride` apart of which
+ * `columns` are there: R bytes each (4, 8 or 16), aligned. */
+template <int R, int P>
+F8_DEV void f8_tall_store(f8_u8 *to, f8_i64 stride, const f8_u8 *tile, int row, int column, int columns)
+{
+    f8_u32 w[R / 4][4];
+    F8_UNROLL for (int i = 0; i < R / 4; i++) {
+        f8_u32 x[4];
+        F8_UNROLL for (int k = 0; k < 4; k++)
+            x[k] = *(const f8_u32 *)(tile + (row + 4 * i + k) * P + column);
+        f8_turn_square(w[i], x);
+    }
+    F8_UNROLL for (int k = 0; k < 4; k++) {
+        f8_u32 x[R / 4];
+        F8_UNROLL for (int i = 0; i < R / 4; i++)
+            x[i] = w[i][k];
+        if (k < columns)
+            f8_put<1, R>(to, x);
+        to += stride;
+    }
 }
 
 /* 4 rows of 4 columns, bytes, of a tile with P bytes a row, to four columns `stride` apart of which

@@ -2,7 +2,7 @@
  * rows_vector.c (loads, arithmetic and stores of a vector of columns), rows_blocks.c (values of
  * blocks of columns), rows_group.c (rows shared by groups of threads: stages), rows_reduce.c (their
  * reductions), rows_tiles.c (column reductions and transposed stores) and rows_tail.c (the end of a
- * launch). Internal to these files. */
+ * launch), rows_ring.c (rows that come by bulk copies). Internal to these files. */
 #ifndef F8_CODEGEN_CUDA_ROWS_H
 #define F8_CODEGEN_CUDA_ROWS_H
 
@@ -36,6 +36,21 @@ void f8_cuda_rows_stores(f8_cuda_printer *p, const char *live);
  * are gathered in y<n>. */
 bool f8_cuda_rows_takes(const f8_cuda_printer *p, uint32_t n);
 
+/* ---- rows_ring.c: rows that come through a ring of bulk copies; nothing without one ---- */
+
+void f8_cuda_ring_plan(f8_cuda_printer *p); /* finds what each stage takes from the ring */
+bool f8_cuda_ring_brings(const f8_cuda_printer *p, uint32_t n); /* LOAD n to this stage */
+bool f8_cuda_ring_stage(const f8_cuda_printer *p); /* whether it brings anything to this stage */
+void f8_cuda_ring_begin(f8_cuda_printer *p);       /* `ring`, and which chunk of it is the next */
+void f8_cuda_ring_first(f8_cuda_printer *p);       /* before the tasks: the first chunks */
+void f8_cuda_ring_row(f8_cuda_printer *p);         /* what follows this row in its warp */
+void f8_cuda_ring_before(f8_cuda_printer *p);      /* before a stage's vectors */
+void f8_cuda_ring_turn(f8_cuda_printer *p);        /* at the beginning of a turn over columns */
+void f8_cuda_ring_turned(f8_cuda_printer *p);      /* after its vectors */
+void f8_cuda_ring_wait(f8_cuda_printer *p);        /* for `chunk`, with the vector at hand */
+void f8_cuda_ring_load(f8_cuda_printer *p, uint32_t n);
+void f8_cuda_ring_refill(f8_cuda_printer *p); /* after all loads of the vector */
+
 /* ---- rows_blocks.c: values of blocks of columns ---- */
 
 /* Whether this stage stores a value of blocks. */
@@ -60,7 +75,11 @@ void f8_cuda_rows_end(f8_cuda_printer *p);      /* of a row */
 /* ---- rows_tiles.c ---- */
 
 void f8_cuda_rows_tiles_begin(f8_cuda_printer *p); /* of a task: no rows yet */
-void f8_cuda_rows_tiles(f8_cuda_printer *p);       /* after a vector's stores */
+void f8_cuda_rows_tiles_ahead(f8_cuda_printer *p); /* before the vectors that fill tiles */
+void f8_cuda_rows_tiles_fill(f8_cuda_printer *p);  /* after a vector's stores */
+void f8_cuda_rows_tiles_read(f8_cuda_printer *p);  /* after the vectors that fill tiles */
+/* Whether this stage has tiles. */
+bool f8_cuda_rows_has_tiles(const f8_cuda_printer *p);
 void f8_cuda_rows_batch_end(f8_cuda_printer *p);   /* of a row: what is complete to memory */
 void f8_cuda_rows_task_end(f8_cuda_printer *p);    /* column sums to memory */
 

@@ -35,6 +35,7 @@ void f8_cuda_rows_shared(f8_cuda_printer *p)
     f8_cuda_line(p, "const int lane = f8_thread() %% %d;", l->group);
     if (l->turns > 1)
         f8_cuda_line(p, "int turn = 0;");
+    f8_cuda_ring_begin(p);
     for (uint32_t s = 0; s < p->k->n_near; s++)
         if (l->near[s] == F8_CUDA_SHARED)
             f8_cuda_line(p,
@@ -189,7 +190,9 @@ static void print_vectors(f8_cuda_printer *p, const char *ahead)
     f8_cuda_rows_column(p);
     if (skips && !hands)
         f8_cuda_open(p, "if (n > 0)");
+    f8_cuda_ring_wait(p);
     f8_cuda_rows_late_loads(p);
+    f8_cuda_ring_refill(p);
     take_own(p);
     f8_cuda_rows_declare_taken(p);
     f8_cuda_rows_declare_handed(p, skips);
@@ -209,7 +212,15 @@ static void print_vectors(f8_cuda_printer *p, const char *ahead)
     f8_cuda_rows_hand(p);
     f8_cuda_rows_stores(p, live);
     f8_cuda_rows_block_stores(p, live);
-    f8_cuda_rows_tiles(p);
+    if (!p->l.ring.chunks) {
+        f8_cuda_rows_tiles_ahead(p);
+        f8_cuda_rows_tiles_fill(p);
+        if (f8_cuda_rows_in_turns(p)) /* on their way while this round's tiles are read */
+            f8_cuda_rows_loads_next(p);
+        f8_cuda_rows_tiles_read(p);
+    } else {
+        f8_cuda_rows_tiles_fill(p);
+    }
     if (skips && !hands)
         f8_cuda_close(p);
     f8_cuda_close(p);
@@ -237,6 +248,35 @@ static void print_turns_ahead(f8_cuda_printer *p, int each)
     f8_cuda_open(p, "F8_ROLLED while (at < most%d)", p->stage);
     print_vectors(p, ahead);
     f8_cuda_close(p);
+    f8_cuda_close(p);
+}
+
+/* The same where rows come through a ring. Tiles are filled for several vectors before they are
+ * read, so that all threads have columns to add. */
+static void print_ring_row(f8_cuda_printer *p)
+{
+    const bool turns = f8_cuda_rows_has_tiles(p) || f8_cuda_ring_stage(p);
+    const int parts = turns ? p->l.parts : 1, step = f8_cuda_rows_step(p);
+    f8_cuda_ring_before(p);
+    if (p->l.whole)
+        f8_cuda_scope(p);
+    else
+        f8_cuda_open(p, "F8_ROLLED for (int turn_at = 0; turn_at < %lld; turn_at += %d)",
+                     (long long)p->l.cols, parts * step);
+    f8_cuda_rows_tiles_ahead(p);
+    f8_cuda_ring_turn(p);
+    if (parts > 1)
+        f8_cuda_open(p, "F8_UNROLL for (int part = 0; part < %d; part++)", parts);
+    else
+        f8_cuda_scope(p);
+    if (parts > 1)
+        f8_cuda_line(p, "const int at = turn_at + part * %d;", step);
+    else
+        f8_cuda_line(p, "const int part = 0%s;", p->l.whole ? "" : ", at = turn_at");
+    print_vectors(p, NULL);
+    f8_cuda_close(p);
+    f8_cuda_ring_turned(p);
+    f8_cuda_rows_tiles_read(p);
     f8_cuda_close(p);
 }
 
@@ -286,7 +326,9 @@ void f8_cuda_rows_stage(f8_cuda_printer *p, int32_t stage)
     if (stage_rolls(p) || stage_follows_blocks(p))
         print_sync(p);
     f8_cuda_rows_reduce_begin(p);
-    if (p->l.whole) {
+    if (p->l.ring.chunks) {
+        print_ring_row(p);
+    } else if (p->l.whole) {
         f8_cuda_rows_block_begin(p);
         f8_cuda_scope(p);
         print_vectors(p, NULL);

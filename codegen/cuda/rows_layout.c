@@ -1,6 +1,7 @@
 /* How a row kernel's work is laid over threads: see print.h. The description and the target decide
  * all of it, so equal descriptions are equal kernels. No result depends on it. */
 #include "codegen/cuda/rows_registers.h"
+#include "codegen/cuda/rows_shared.h"
 
 enum {
     LANES = F8_SUM_LANES,
@@ -14,21 +15,13 @@ enum {
     ROW_THREADS = 256,
     FEW_RESIDENT = 1024, /* threads of a multiprocessor, where cache allows few rows at once */
     STAGED_THREADS = 512,
-    OWN_VALUES = 40, /* with so many in flight there are registers for f32 kept, from sm_100a on */
     STAGED_RESIDENT = 1024,  /* threads of a multiprocessor */
     BLOCK_REGISTERS = 65536, /* of a multiprocessor */
     NEAR_REGISTERS = 64,
     FLIGHT_BYTES = 64,      /* bytes of loads that a thread should have in flight */
     ROW_FLIGHT_BYTES = 128, /* the same where rows are short of threads */
-    ROW_FLIGHT_COLUMNS = 16,
-    SHARED_SMALL = 96 << 10, /* of the 99 KiB that a block may have; the rest is static */
-    SHARED_LARGE = 220 << 10 /* of 227 KiB */
+    ROW_FLIGHT_COLUMNS = 16
 };
-
-static int64_t shared_most(const f8_target *target)
-{
-    return target->shared_large ? SHARED_LARGE : SHARED_SMALL;
-}
 
 static int power_of_two(int64_t n)
 {
@@ -214,44 +207,6 @@ static void choose_near(const f8_kernel *k, f8_cuda_layout *l)
     l->near_words = (l->near_words + 3) / 4 * 4; /* what follows is aligned to 16 bytes */
 }
 
-int64_t f8_cuda_own_columns(const f8_cuda_layout *l)
-{
-    return (l->vectors + l->sets - 1) / l->sets * l->sets * l->vector * l->group;
-}
-
-int64_t f8_cuda_tile_pitch(const f8_cuda_layout *l, int bytes)
-{
-    const int64_t row = (int64_t)bytes * l->group * l->vector;
-    return bytes > 1 || l->rows % 4 ? row : row + (l->rows == 8 ? 16 : 8);
-}
-
-bool f8_cuda_layout_holds(const f8_cuda_layout *l, const f8_kinstr *i)
-{
-    return i->op == F8_K_COLAMAX && l->holds && (int)i->imm >= l->rows;
-}
-
-/* The bytes of one stage's tiles: of the stage that needs most. */
-static int64_t tile_bytes(const f8_kernel *k, const f8_cuda_layout *l)
-{
-    int64_t most = 0;
-    for (int32_t stage = 0; stage < (int32_t)k->n_stages; stage++) {
-        int64_t all = 0;
-        for (uint32_t n = 0; n < k->n_instrs; n++) {
-            const f8_kinstr *i = &k->instr[n];
-            if (i->stage != stage || (!f8_kinstr_is_partial(i) &&
-                                      !(i->op == F8_K_STORE && k->buffer[i->buffer].transposed)))
-                continue;
-            const int64_t bytes = l->rows * f8_cuda_tile_pitch(l, f8_cuda_tile_element(k, i));
-            if (!f8_cuda_layout_holds(l, i))
-                all += bytes;
-            else if (bytes > most) /* one after the other, at the end of a block */
-                most = bytes;
-        }
-        most = all > most ? all : most;
-    }
-    return (most + 15) / 16 * 16;
-}
-
 static int64_t hand_bytes(const f8_cuda_layout *l)
 {
     return l->hand_words * 4 * (l->whole ? 1 : 2);
@@ -263,7 +218,7 @@ static void rows_of_block(const f8_kernel *k, f8_cuda_layout *l, int threads)
     l->rows = threads / l->group;
     l->task_rows = k->n_partials ? (int)f8_kernel_task_rows(k) : l->rows;
     l->tile_at = l->rows * l->near_words * 4;
-    l->tile_size = l->staged ? tile_bytes(k, l) : hand_bytes(l);
+    l->tile_size = l->staged ? f8_cuda_tile_bytes(k, l) : hand_bytes(l);
     l->turns = 1;
     l->shared = l->tile_at + l->tile_size;
 }
@@ -364,7 +319,7 @@ static void spread(const f8_target *target, const f8_kernel *k, f8_cuda_layout *
  * wait at a barrier or for memory. Tiles are filled and read in turns if that leaves room. */
 static void row_blocks(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
 {
-    const int64_t room = shared_most(target);
+    const int64_t room = f8_cuda_shared_most(target);
     if (!l->staged) {
         const int most = f8_cuda_rows_resident(target, k, l);
         l->min_blocks = resident(k, most, l->threads);
@@ -384,35 +339,8 @@ static void row_blocks(const f8_target *target, const f8_kernel *k, f8_cuda_layo
     }
 }
 
-/* Whether a thread has registers for the addresses of f32 values that it keeps in shared memory. */
-static bool has_own_floats(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
-{
-    return target->shared_large &&
-           (target->sm < 100 || f8_cuda_rows_staged_values(target, k, l) <= OWN_VALUES);
-}
-
-/* Rows that are not whole would be read again, from memory, to recompute what is kept near. Values
- * are kept instead where shared memory has room: first those that are bf16, then f32. */
-static void keep_own(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
-{
-    const int64_t columns = l->rows * f8_cuda_own_columns(l);
-    const int widest = has_own_floats(target, k, l) ? 4 : 2;
-    for (int bytes = 2; bytes <= widest && l->staged && !l->whole; bytes += 2)
-        for (uint32_t n = 0; n < k->n_instrs; n++) {
-            const f8_kinstr *i = &k->instr[n];
-            if (i->near < 0 || i->ext != F8_EXT_FULL || i->kind != F8_KIND_F ||
-                l->near[i->near] != F8_CUDA_RECOMPUTED || i->op == F8_K_LOAD ||
-                (f8_cuda_is_bf16(k, i) ? 2 : 4) != bytes ||
-                (l->shared + columns * bytes) * l->min_blocks > shared_most(target))
-                continue;
-            l->near[i->near] = F8_CUDA_OWN;
-            l->near_bytes[i->near] = bytes;
-            l->near_at[i->near] = l->shared;
-            l->shared += columns * bytes;
-        }
-}
-
-static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l, f8_diag *d)
+static f8_status by_rows(const f8_target *target, const f8_kernel *k, bool rings, f8_cuda_layout *l,
+                         f8_diag *d)
 {
     const bool blocks = f8_cuda_rows_count(k, F8_K_BLOCKAMAX) > 0;
     l->split = (l->staged || blocks) && !reduces(k) && !f8_cuda_rows_count(k, F8_K_ROLL) &&
@@ -444,26 +372,28 @@ static f8_status by_rows(const f8_target *target, const f8_kernel *k, f8_cuda_la
     const int least = l->group > F8_CUDA_WARP ? l->group : F8_CUDA_WARP;
     rows_of_block(k, l, threads);
     if (staged > STAGED_THREADS && threads > STAGED_THREADS && !k->config.threads &&
-        l->shared + l->tile_size > shared_most(target)) /* all would wait at each barrier */
+        l->shared + l->tile_size > f8_cuda_shared_most(target)) /* all would wait at each barrier */
         rows_of_block(k, l, threads = STAGED_THREADS);
-    while (l->shared > shared_most(target) && threads > least)
+    while (l->shared > f8_cuda_shared_most(target) && threads > least)
         rows_of_block(k, l, threads /= 2);
-    if (l->shared > shared_most(target))
+    if (l->shared > f8_cuda_shared_most(target))
         return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "rolled values of rows of %lld columns take %lld bytes of shared memory a "
                        "block; %s has %lld",
                        (long long)k->cols, (long long)l->shared, target->name,
-                       (long long)shared_most(target));
+                       (long long)f8_cuda_shared_most(target));
     row_blocks(target, k, l);
-    keep_own(target, k, l);
+    if (!rings || !f8_cuda_choose_ring(target, k, l))
+        f8_cuda_keep_own(target, k, l);
     l->max_blocks = blocks_in_cache(target, k, l);
     return F8_OK;
 }
 
-f8_status f8_cuda_rows_layout(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l,
-                              f8_diag *d)
+static f8_status layout(const f8_target *target, const f8_kernel *k, bool rings, f8_cuda_layout *l,
+                        f8_diag *d)
 {
-    *l = (f8_cuda_layout){.cols = k->cols, .min_blocks = 1, .columns = has_columns(k)};
+    *l = (f8_cuda_layout){
+        .cols = k->cols, .min_blocks = 1, .parts = 1, .turns = 1, .columns = has_columns(k)};
     if (k->n_near > F8_CUDA_NEAR_MAX || k->cols > INT32_MAX / 4)
         return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "a kernel keeps %u values near over %lld columns: that is too many for CUDA",
@@ -474,5 +404,17 @@ f8_status f8_cuda_rows_layout(const f8_target *target, const f8_kernel *k, f8_cu
         points(k, l);
         return F8_OK;
     }
-    return by_rows(target, k, l, d);
+    return by_rows(target, k, rings, l, d);
+}
+
+f8_status f8_cuda_rows_layout(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l,
+                              f8_diag *d)
+{
+    return layout(target, k, true, l, d);
+}
+
+f8_status f8_cuda_rows_layout_many(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l,
+                                   f8_diag *d)
+{
+    return layout(target, k, false, l, d);
 }

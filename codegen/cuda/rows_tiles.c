@@ -35,10 +35,16 @@ static int column_sums(const f8_cuda_printer *p, int32_t stage)
     return count;
 }
 
+/* The columns of a tile. */
+static int columns(const f8_cuda_printer *p)
+{
+    return f8_cuda_rows_step(p) * p->l.parts;
+}
+
 /* A thread's sums of one tile: (column sum, column) pairs thread, thread + threads, ... */
 static int sums_a_thread(const f8_cuda_printer *p, int count)
 {
-    return (count * f8_cuda_rows_step(p) + p->l.threads - 1) / p->l.threads;
+    return (count * columns(p) + p->l.threads - 1) / p->l.threads;
 }
 
 static int64_t tile_bytes(const f8_cuda_printer *p, uint32_t n)
@@ -86,11 +92,12 @@ static f8_cuda_name own_vector(const f8_cuda_printer *p, int bytes)
     const int own = bytes * p->l.vector;
     const long long apart = (long long)f8_cuda_tile_pitch(&p->l, bytes) - own * p->l.group;
     f8_cuda_name name;
+    int at = snprintf(name.s, sizeof name.s, "f8_thread() * %d", own);
     if (apart)
-        snprintf(name.s, sizeof name.s, "f8_thread() * %d + f8_thread() / %d * %lld", own,
-                 p->l.group, apart);
-    else
-        snprintf(name.s, sizeof name.s, "f8_thread() * %d", own);
+        at += snprintf(name.s + at, sizeof name.s - (size_t)at, " + f8_thread() / %d * %lld",
+                       p->l.group, apart);
+    if (p->l.parts > 1)
+        snprintf(name.s + at, sizeof name.s - (size_t)at, " + part * %d", own * p->l.group);
     return name;
 }
 
@@ -120,7 +127,7 @@ static void print_sum_pointer(f8_cuda_printer *p, int32_t stage)
         if (i->op != F8_K_COLSUM || i->stage != stage)
             continue;
         if (++slot < count)
-            f8_text_add(p->t, "x / %d == %d ? ", f8_cuda_rows_step(p), slot - 1);
+            f8_text_add(p->t, "x / %d == %d ? ", columns(p), slot - 1);
         f8_text_add(p->t, "a.b%d + block * a.i%d", i->buffer, p->k->buffer[i->buffer].stride);
         f8_text_add(p->t, slot < count ? " : " : ";\n");
     }
@@ -128,7 +135,7 @@ static void print_sum_pointer(f8_cuda_printer *p, int32_t stage)
 
 static void open_pairs(f8_cuda_printer *p, int count)
 {
-    const int pairs = count * f8_cuda_rows_step(p), each = sums_a_thread(p, count);
+    const int pairs = count * columns(p), each = sums_a_thread(p, count);
     f8_cuda_open(p, "F8_UNROLL for (int j = 0; j < %d; j++)", each);
     f8_cuda_line(p, "const int x = f8_thread() + j * %d;", p->l.threads);
     if (pairs % p->l.threads)
@@ -145,8 +152,12 @@ static void close_pairs(f8_cuda_printer *p)
 
 static void column_of_pair(f8_cuda_printer *p)
 {
-    f8_cuda_line(p, "const int column = %s%su * %d + x %% %d;", p->l.split ? "begin + " : "",
-                 p->l.whole ? "" : "at + ", f8_cuda_rows_step(p), f8_cuda_rows_step(p));
+    if (p->l.ring.chunks)
+        f8_cuda_line(p, "const int column = %s%sx %% %d;", p->l.split ? "begin + " : "",
+                     p->l.whole ? "" : "turn_at + ", columns(p));
+    else
+        f8_cuda_line(p, "const int column = %s%su * %d + x %% %d;", p->l.split ? "begin + " : "",
+                     p->l.whole ? "" : "at + ", columns(p), columns(p));
 }
 
 /* Whether sums stay in the result over the batches of a task. */
@@ -174,7 +185,7 @@ static void load_sums(f8_cuda_printer *p)
  * side; others have loops of their own. */
 static void print_sum(f8_cuda_printer *p, const char *before)
 {
-    const int count = column_sums(p, p->stage), w = f8_cuda_rows_step(p), rows = p->l.rows;
+    const int count = column_sums(p, p->stage), w = columns(p), rows = p->l.rows;
     int slot = 0, bytes = 0;
     bool mixed = false;
     for (uint32_t n = 0; n < p->k->n_instrs; n++)
@@ -233,7 +244,7 @@ static void add_columns(f8_cuda_printer *p)
 static void open_maxima(f8_cuda_printer *p, uint32_t n, int64_t tile, const char *rows)
 {
     const f8_kinstr *i = &p->k->instr[n];
-    const int w = f8_cuda_rows_step(p), high = (int)i->imm < p->l.rows ? (int)i->imm : p->l.rows;
+    const int w = columns(p), high = (int)i->imm < p->l.rows ? (int)i->imm : p->l.rows;
     const int pairs = w * (p->l.rows / high);
     f8_cuda_open(p, "F8_UNROLL for (int x = f8_thread(); x < %d; x += %d)", pairs, p->l.threads);
     column_of_pair(p);
@@ -304,7 +315,7 @@ void f8_cuda_rows_batch_end(f8_cuda_printer *p)
 static void print_column_loop(f8_cuda_printer *p, uint32_t n, int bytes)
 {
     const int32_t b = p->k->instr[n].buffer, stride = p->k->buffer[b].stride;
-    const int w = f8_cuda_rows_step(p);
+    const int w = columns(p);
     f8_cuda_open(p, "F8_ROLLED for (int x = f8_thread(); x < %d; x += %d)", w, p->l.threads);
     column_of_pair(p);
     f8_cuda_line(p, "f8_u8 *const to = (f8_u8 *)(a.b%d + column * a.i%d + first);", b, stride);
@@ -316,18 +327,40 @@ static void print_column_loop(f8_cuda_printer *p, uint32_t n, int bytes)
     f8_cuda_close(p);
 }
 
+/* Opens the loop over y of `count` squares. */
+static void open_squares(f8_cuda_printer *p, int count)
+{
+    const int threads = p->l.threads;
+    if (column_sums(p, p->stage) > 0) /* these are added by the first threads */
+        f8_cuda_open(p, "F8_ROLLED for (int y = (f8_thread() + %d) %% %d; y < %d; y += %d)",
+                     threads / 2, threads, count, threads);
+    else
+        f8_cuda_open(p, "F8_ROLLED for (int y = f8_thread(); y < %d; y += %d)", count, threads);
+}
+
+/* Stores bytes of four columns, as many of a column as one access takes. Neighbouring threads have
+ * parts of the same columns, so that a sector of memory is written at once. */
+static void print_tall_loop(f8_cuda_printer *p, uint32_t n)
+{
+    const int32_t b = p->k->instr[n].buffer, stride = p->k->buffer[b].stride;
+    const int tall = f8_cuda_tall_bytes(&p->l, 1), down = p->l.rows / tall;
+    open_squares(p, columns(p) / 4 * down);
+    f8_cuda_line(p, "const int x = y / %d * 4;", down);
+    column_of_pair(p);
+    f8_cuda_line(p, "f8_tall_store<%d, %lld>(a.b%d + column * a.i%d + first + y %% %d * %d, a.i%d,",
+                 tall, (long long)f8_cuda_tile_pitch(&p->l, 1), b, stride, down, tall, stride);
+    f8_cuda_line(p, "    tiles + %lld, y %% %d * %d, x, %lld - column);", (long long)tile_of(p, n),
+                 down, tall, (long long)p->k->cols);
+    f8_cuda_close(p);
+}
+
 /* Stores bytes in squares of 4 x 4. Squares of the same columns belong to neighbouring threads, so
  * a column is written in neighbouring addresses. */
 static void print_square_loop(f8_cuda_printer *p, uint32_t n)
 {
     const int32_t b = p->k->instr[n].buffer, stride = p->k->buffer[b].stride;
-    const int down = p->l.rows / 4, squares = f8_cuda_rows_step(p) / 4 * down;
-    const int threads = p->l.threads;
-    if (column_sums(p, p->stage) > 0) /* these are added by the first threads */
-        f8_cuda_open(p, "F8_ROLLED for (int y = (f8_thread() + %d) %% %d; y < %d; y += %d)",
-                     threads / 2, threads, squares, threads);
-    else
-        f8_cuda_open(p, "F8_ROLLED for (int y = f8_thread(); y < %d; y += %d)", squares, threads);
+    const int down = p->l.rows / 4;
+    open_squares(p, columns(p) / 4 * down);
     f8_cuda_line(p, "const int x = y / %d * 4;", down);
     column_of_pair(p);
     f8_cuda_line(p, "f8_square_store<%lld>(a.b%d + column * a.i%d + first + y %% %d * 4, a.i%d,",
@@ -344,7 +377,9 @@ static void store_columns(f8_cuda_printer *p)
             continue;
         const int32_t b = p->k->instr[n].buffer;
         const int bytes = f8_cuda_bytes(p->k->buffer[b].dtype);
-        if (bytes == 1 && p->l.rows % 4 == 0) {
+        if (bytes == 1 && p->l.rows % 4 == 0 && p->aligned) {
+            print_tall_loop(p, n);
+        } else if (bytes == 1 && p->l.rows % 4 == 0) {
             f8_cuda_open(p, "if (rows == %d && (((f8_u64)a.b%d | (f8_u64)a.i%d) & 3) == 0)",
                          p->l.rows, b, p->k->buffer[b].stride);
             print_square_loop(p, n);
@@ -358,19 +393,30 @@ static void store_columns(f8_cuda_printer *p)
     }
 }
 
-void f8_cuda_rows_tiles(f8_cuda_printer *p)
+bool f8_cuda_rows_has_tiles(const f8_cuda_printer *p)
 {
-    bool any = false;
     for (uint32_t n = 0; n < p->k->n_instrs; n++)
-        any |= is_tiled(p, n);
-    if (any) {
-        load_sums(p);
-        print_tiles(p);
-        fill_tiles(p);
-    }
-    if (f8_cuda_rows_in_turns(p)) /* on their way while this round's tiles are read */
-        f8_cuda_rows_loads_next(p);
-    if (!any)
+        if (is_tiled(p, n))
+            return true;
+    return false;
+}
+
+void f8_cuda_rows_tiles_ahead(f8_cuda_printer *p)
+{
+    if (!f8_cuda_rows_has_tiles(p))
+        return;
+    load_sums(p);
+    print_tiles(p);
+}
+
+void f8_cuda_rows_tiles_fill(f8_cuda_printer *p)
+{
+    fill_tiles(p);
+}
+
+void f8_cuda_rows_tiles_read(f8_cuda_printer *p)
+{
+    if (!f8_cuda_rows_has_tiles(p))
         return;
     f8_cuda_line(p, "f8_sync();");
     add_columns(p);

@@ -122,6 +122,10 @@ static void print_load(f8_cuda_printer *p, uint32_t n, others of)
     }
     if (i->group)
         snprintf(at, sizeof at, "f8_rolled((int)c, %lld, %lld)", shift, group);
+    if (of == NO_OTHERS && f8_cuda_ring_brings(p, n)) {
+        f8_cuda_ring_load(p, n);
+        return;
+    }
     if (of == EMPTY_OTHERS)
         f8_cuda_line(p, "f8_get_nothing<%d, %d>(w%u[u]);", bytes, v, n);
     else if (of == ANY_OTHERS)
@@ -201,7 +205,7 @@ static void print_chosen(f8_cuda_printer *p, const bool *chosen)
 void f8_cuda_rows_declare_loads(f8_cuda_printer *p)
 {
     for (uint32_t n = 0; n < p->k->n_instrs; n++) {
-        p->ahead[n] = is_due(p, n) && is_early(p, n);
+        p->ahead[n] = is_due(p, n) && is_early(p, n) && !f8_cuda_ring_brings(p, n);
         if (p->ahead[n] && !p->raw[n])
             f8_cuda_rows_declare_words(p, n);
     }
@@ -228,7 +232,7 @@ void f8_cuda_rows_loads(f8_cuda_printer *p)
 
 bool f8_cuda_rows_in_turns(const f8_cuda_printer *p)
 {
-    return p->l.staged && !p->l.whole && !p->multi;
+    return p->l.staged && !p->l.whole && !p->multi && !p->l.ring.chunks;
 }
 
 void f8_cuda_rows_loads_first(f8_cuda_printer *p)
@@ -319,8 +323,8 @@ static void print_puts(f8_cuda_printer *p, bool same, const char *parts)
             f8_cuda_line(p, "f8_put_%s<%d, %d>(q%d + c, x%u, n);", parts, bytes, p->l.vector,
                          i->buffer, n);
         else
-            f8_cuda_line(p, "f8_put<%d, %d>(q%d + %s, x%u);", bytes, p->l.vector, i->buffer,
-                         offset_of(p).s, n);
+            f8_cuda_line(p, "f8_put%s<%d, %d>(q%d + %s, x%u);", p->l.ring.chunks ? "_far" : "",
+                         bytes, p->l.vector, i->buffer, offset_of(p).s, n);
     }
 }
 

@@ -145,6 +145,13 @@ static void compile(job *j)
     f8_arena_end(&arena);
 }
 
+static void unload(const job *j)
+{
+    OK(f8_cuda_enter(j->cuda, diag));
+    CU(cuModuleUnload(j->module));
+    f8_cuda_leave(j->cuda);
+}
+
 /* ---- running ---- */
 
 static CUfunction function(const job *j, const f8_cuda_launch *l)
@@ -217,7 +224,8 @@ static CUresult launch_all(const job *j, CUdeviceptr base, const way *w)
     return result;
 }
 
-static void run(job *j, const way *w, const char *what)
+/* The case's memory after the launches; the first call that fails. */
+static CUresult run_into(job *j, const way *w)
 {
     CUdeviceptr device;
     CUstream stream;
@@ -229,14 +237,23 @@ static void run(job *j, const way *w, const char *what)
     CU(cuMemAlloc_v2(&device, bytes + w->shift));
     CU(cuMemcpyHtoDAsync_v2(device + w->shift, c->memory, bytes, stream));
     CU(cuStreamSynchronize(stream));
-    ck_assert_int_eq(launch_all(j, device + w->shift, w), CUDA_SUCCESS);
-    CU(cuStreamSynchronize(NULL));
-    CU(cuMemcpyDtoHAsync_v2(c->memory, device + w->shift, bytes, stream));
-    CU(cuStreamSynchronize(stream));
-    CU(cuMemFree_v2(device));
-    CU(cuStreamDestroy_v2(stream));
+    CUresult result = launch_all(j, device + w->shift, w);
+    if (result == CUDA_SUCCESS)
+        result = j->cuda->cu.cuStreamSynchronize(NULL);
+    if (result == CUDA_SUCCESS) {
+        CU(cuMemcpyDtoHAsync_v2(c->memory, device + w->shift, bytes, stream));
+        CU(cuStreamSynchronize(stream));
+        CU(cuMemFree_v2(device));
+        CU(cuStreamDestroy_v2(stream));
+    }
     f8_cuda_leave(j->cuda);
-    kc_compare(c, what);
+    return result;
+}
+
+static void run(job *j, const way *w, const char *what)
+{
+    ck_assert_int_eq(run_into(j, w), CUDA_SUCCESS);
+    kc_compare(j->c, what);
 }
 
 static void dump(const char *text)
@@ -265,6 +282,53 @@ int kc_run_misaligned(kcase *c, const cuda_device *device)
     return result;
 }
 
+int kc_check_rings(kcase *c, const cuda_device *device)
+{
+    job *j = describe(c, device->target);
+    int rings = 0;
+    j->cuda = device->cuda;
+    dump(j->text);
+    for (const char *at = j->text; (at = strstr(at, "f8_bulk_begin(")); at++)
+        rings++;
+    kc_check_described(c, j->target);
+    compile(j);
+    unsetenv("FP8C_EMULATOR_SEED");
+    run(j, &(way){.grid = 1, .aligned = true}, "one block");
+    for (int seed = 1; seed <= 3; seed++) {
+        char number[8];
+        snprintf(number, sizeof number, "%d", seed);
+        setenv("FP8C_EMULATOR_SEED", number, 1);
+        run(j, &(way){.grid = (unsigned)seed, .aligned = true}, "some blocks, in random order");
+    }
+    unsetenv("FP8C_EMULATOR_SEED");
+    unload(j);
+    return rings;
+}
+
+bool kc_is_caught(kcase *c, const cuda_device *device, const char *right, const char *wrong)
+{
+    job *j = describe(c, device->target);
+    const way aligned = {.grid = 1, .aligned = true};
+    const char *at = strstr(j->text, right);
+    j->cuda = device->cuda;
+    ck_assert_msg(at != NULL, "the text has no '%s'", right);
+    compile(j);
+    ck_assert_int_eq(run_into(j, &aligned), CUDA_SUCCESS);
+    uint8_t *const good = malloc((size_t)c->bytes);
+    ck_assert_ptr_nonnull(good);
+    memcpy(good, c->memory, (size_t)c->bytes);
+    unload(j);
+    j->text = f8_arena_printf(&c->arena, "%.*s%s%s", (int)(at - j->text), j->text, wrong,
+                              at + strlen(right));
+    compile(j);
+    const bool ran = run_into(j, &aligned) == CUDA_SUCCESS;
+    const bool caught = !ran || memcmp(good, c->memory, (size_t)c->bytes) != 0;
+    if (ran)
+        unload(j);
+    free(good);
+    return caught;
+}
+
 void kc_check_on_device(kcase *c, const cuda_device *device)
 {
     job *j = describe(c, device->target);
@@ -282,7 +346,5 @@ void kc_check_on_device(kcase *c, const cuda_device *device)
     run(j, &(way){.grid = 1, .shift = 4, .many = true},
         "one block, many tensors a launch, not aligned, in random order");
     unsetenv("FP8C_EMULATOR_SEED");
-    OK(f8_cuda_enter(j->cuda, diag));
-    CU(cuModuleUnload(j->module));
-    f8_cuda_leave(j->cuda);
+    unload(j);
 }

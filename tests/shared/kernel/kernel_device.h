@@ -17,6 +17,14 @@ const char *kc_cuda_text(kcase *c, const f8_target *target, int *n_kernels);
  * the naive evaluation each time. FP8C_TEST_DUMP=FILE leaves the text there. */
 void kc_check_on_device(kcase *c, const cuda_device *device);
 
+/* The same of kernels for aligned launches alone, in blocks that have several tasks each. Returns
+ * how many kernels' rows come through rings of bulk copies. */
+int kc_check_rings(kcase *c, const cuda_device *device);
+
+/* Whether it shows that the first `right` of the text is `wrong` instead: a launch fails, or a
+ * result is another one. The context is of no further use after a launch that fails. */
+bool kc_is_caught(kcase *c, const cuda_device *device, const char *right, const char *wrong);
+
 /* Run the kernels for aligned launches 4 bytes past an aligned place: what the first failing call
  * answers (a CUresult). The context is of no further use then. */
 int kc_run_misaligned(kcase *c, const cuda_device *device);

@@ -1,0 +1,422 @@
+/* Row kernels whose rows come through rings of bulk copies: see f8_cuda_ring in print.h.
+ *
+ *     before the tasks    the copies of the first chunks of the first row
+ *     for each chunk      wait for it; read it; when all threads of the warp have, the copies of
+ * the chunk that takes its place
+ *
+ * That is the chunk `ring.chunks` further on: of the same stage, or, at a stage's end, of the next
+ * stage that loads; after the last one, of the warp's next row. Where a row is one chunk, it is of
+ * a later task. */
+#include "codegen/cuda/rows.h"
+
+#include <stdio.h>
+
+bool f8_cuda_ring_takes(const f8_kernel *k, uint32_t n)
+{
+    const f8_kinstr *i = &k->instr[n];
+    if (i->op != F8_K_LOAD || i->ext != F8_EXT_FULL || i->group)
+        return false;
+    const f8_kbuffer *b = &k->buffer[i->buffer];
+    return b->stride >= 0 && b->ids < 0 && b->map < 0 && f8_cuda_bytes(b->dtype) <= 4;
+}
+
+/* Whether stage `stage` takes LOAD n from the ring. */
+static bool brings(const f8_cuda_printer *p, int32_t stage, uint32_t n)
+{
+    return p->l.ring.chunks && p->brought[n] >> stage & 1;
+}
+
+bool f8_cuda_ring_brings(const f8_cuda_printer *p, uint32_t n)
+{
+    return brings(p, p->stage, n);
+}
+
+void f8_cuda_ring_plan(f8_cuda_printer *p)
+{
+    for (int32_t stage = 0; stage < (int32_t)p->k->n_stages && p->l.ring.chunks; stage++) {
+        f8_cuda_needed(p, stage);
+        for (uint32_t n = 0; n < p->k->n_instrs; n++)
+            if (p->needed[n] && f8_cuda_ring_takes(p->k, n) && !f8_cuda_is_kept(p, n))
+                p->brought[n] |= UINT64_C(1) << stage;
+    }
+}
+
+/* The columns of a vector of all threads of a row. */
+static int step(const f8_cuda_printer *p)
+{
+    return p->l.group * p->l.vector;
+}
+
+/* The columns of a chunk. */
+static int chunk_columns(const f8_cuda_printer *p)
+{
+    return step(p) * p->l.ring.vectors;
+}
+
+static int element_bytes(const f8_cuda_printer *p, uint32_t n)
+{
+    return f8_cuda_bytes(p->k->buffer[p->k->instr[n].buffer].dtype);
+}
+
+/* The bytes of a column that stage `stage` takes of a chunk; 0: it takes none. */
+static int column_bytes(const f8_cuda_printer *p, int32_t stage)
+{
+    int all = 0;
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        all += brings(p, stage, n) ? element_bytes(p, n) : 0;
+    return all;
+}
+
+/* The first stage from `stage` on that loads through the ring, or -1. */
+static int32_t loading_from(const f8_cuda_printer *p, int32_t stage)
+{
+    for (; stage < (int32_t)p->k->n_stages; stage++)
+        if (column_bytes(p, stage))
+            return stage;
+    return -1;
+}
+
+bool f8_cuda_ring_stage(const f8_cuda_printer *p)
+{
+    return p->l.ring.chunks && column_bytes(p, p->stage);
+}
+
+/* Where LOAD n's vectors lie in a chunk, in bytes. */
+static int place_of(const f8_cuda_printer *p, uint32_t n)
+{
+    int at = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (f8_cuda_ring_takes(p->k, i))
+            at += chunk_columns(p) * element_bytes(p, i);
+    return at;
+}
+
+/* A row is one chunk, of a task of its own. */
+static bool is_one_chunk(const f8_cuda_printer *p)
+{
+    return p->l.vectors == 1;
+}
+
+/* Columns of all chunks of a row; the last one may have less. */
+static long long all_columns(const f8_cuda_printer *p)
+{
+    const int each = chunk_columns(p);
+    return ((long long)p->l.cols + each - 1) / each * each;
+}
+
+/* What the last chunk of a row lacks. */
+static long long lacking(const f8_cuda_printer *p)
+{
+    return all_columns(p) - (long long)p->l.cols;
+}
+
+/* A turn of the loop over columns goes once around the ring: the chunk of part `part` is number
+ * `part` of it. Elsewhere a turn is one chunk. */
+static bool is_in_step(const f8_cuda_printer *p)
+{
+    return p->l.parts > 1 && p->l.ring.vectors == 1;
+}
+
+/* The columns of a turn. */
+static int turn_columns(const f8_cuda_printer *p)
+{
+    return step(p) * p->l.parts;
+}
+
+/* ---- copies ---- */
+
+/* The copy of what LOAD n brings next. `column`: where that lies in its row. */
+static void print_copy(f8_cuda_printer *p, uint32_t n, const char *part)
+{
+    const int bytes = element_bytes(p, n) * chunk_columns(p);
+    f8_text_add(p->t, "%*sf8_bulk_copy(to + %d, g%u%s, ", 4 * p->indent, "", place_of(p, n), n,
+                part);
+    if (lacking(p))
+        f8_text_add(p->t, "column == %lld ? %lld : ", all_columns(p) - chunk_columns(p),
+                    bytes - element_bytes(p, n) * lacking(p));
+    f8_text_add(p->t, "%d, bar);\n", bytes);
+}
+
+/* The copies of a chunk to `to`: of stage `stage`, or, if `over`, of stage `next`. `part`: what
+ * lies between g<n> and the chunk, as text. */
+static void print_copies(f8_cuda_printer *p, int32_t stage, int32_t next, const char *part)
+{
+    const int own = column_bytes(p, stage), other = column_bytes(p, next);
+    f8_text_add(p->t, "%*sf8_bulk_expect(bar, ", 4 * p->indent, "");
+    if (own == other)
+        f8_text_add(p->t, "%d", own);
+    else
+        f8_text_add(p->t, "(over ? %d : %d)", other, own);
+    if (lacking(p))
+        f8_text_add(p->t, " * (column == %lld ? %lld : %d)", all_columns(p) - chunk_columns(p),
+                    chunk_columns(p) - lacking(p), chunk_columns(p));
+    else
+        f8_text_add(p->t, " * %d", chunk_columns(p));
+    f8_text_add(p->t, ");\n");
+    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+        const bool here = brings(p, stage, n), there = brings(p, next, n);
+        if (!here && !there)
+            continue;
+        if (here != there)
+            f8_cuda_line(p, here ? "if (!over)" : "if (over)");
+        p->indent += here != there;
+        print_copy(p, n, part);
+        p->indent -= here != there;
+    }
+}
+
+/* g<n> of stage `stage` to the beginning of `row` of its buffer, or to column `begin` of it. If
+ * `but` is not negative, those of the loads that stage `but` has are left as they are. */
+static void print_sources(f8_cuda_printer *p, int32_t stage, int32_t but, const char *row,
+                          bool declares)
+{
+    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+        const int32_t b = p->k->instr[n].buffer;
+        if (!brings(p, stage, n) || (but >= 0 && brings(p, but, n)))
+            continue;
+        f8_text_add(p->t, "%*s", 4 * p->indent, "");
+        if (declares)
+            f8_text_add(p->t, "const %s *", f8_cuda_element(p->k->buffer[b].dtype));
+        f8_text_add(p->t, "g%u = a.b%d + %s * a.i%d%s;\n", n, b, row, p->k->buffer[b].stride,
+                    is_one_chunk(p) && p->l.split ? " + begin" : "");
+    }
+}
+
+/* After a turn's copies: to those of the next turn. In a stage that others follow in the row, the
+ * last turn is followed by the first. */
+static void print_advance(f8_cuda_printer *p, int32_t stage, int32_t next)
+{
+    const int own = turn_columns(p);
+    if (next > stage)
+        f8_cuda_line(p, "const int step = ahead == %lld ? %lld : %d;", all_columns(p) - own,
+                     own - all_columns(p), own);
+    for (uint32_t n = 0; n < p->k->n_instrs; n++) {
+        const bool here = brings(p, stage, n), there = brings(p, next, n);
+        if (here && there && next > stage)
+            f8_cuda_line(p, "g%u += step;", n);
+        else if (!here && there)
+            f8_cuda_line(p, "g%u += over ? %d : 0;", n, own);
+        else if (here)
+            f8_cuda_line(p, "g%u += %d;", n, own);
+    }
+}
+
+/* The warp's row of the first batch of a task, and its first column. */
+static void print_task_row(f8_cuda_printer *p, const char *task, const char *name)
+{
+    const long long parts = (long long)((p->k->cols + p->l.cols - 1) / p->l.cols);
+    f8_text_add(p->t, "%*sconst f8_i64 %s = %s", 4 * p->indent, "", name, task);
+    if (p->l.split)
+        f8_text_add(p->t, " / %lld", parts);
+    f8_text_add(p->t, " * %d + warp;\n", p->l.task_rows);
+}
+
+static void print_task_begin(f8_cuda_printer *p, const char *task)
+{
+    if (p->l.split)
+        f8_cuda_line(p, "const int begin = (int)(%s %% %lld) * %lld;", task,
+                     (long long)((p->k->cols + p->l.cols - 1) / p->l.cols), (long long)p->l.cols);
+}
+
+/* ---- before the tasks ---- */
+
+void f8_cuda_ring_begin(f8_cuda_printer *p)
+{
+    const f8_cuda_ring *ring = &p->l.ring;
+    if (!ring->chunks)
+        return;
+    f8_cuda_line(p, "const int warp = f8_warp();");
+    f8_cuda_line(p, "f8_u8 *const ring = memory + %lld + warp * %lld;", (long long)ring->at,
+                 (long long)(ring->chunks * ring->chunk));
+    f8_cuda_line(p, "f8_u64 *const bars = (f8_u64 *)(memory + %lld) + warp * %d;",
+                 (long long)ring->barriers, ring->chunks);
+    if (!is_in_step(p))
+        f8_cuda_line(p, "int slot = 0;");
+    f8_cuda_line(p, "f8_u32 phase = 0;");
+}
+
+void f8_cuda_ring_first(f8_cuda_printer *p)
+{
+    const f8_cuda_ring *ring = &p->l.ring;
+    if (!ring->chunks)
+        return;
+    const int32_t stage = loading_from(p, 0);
+    f8_cuda_line(p, "if (f8_elect())");
+    f8_cuda_line(p, "    f8_bulk_begin(bars, %d);", ring->chunks);
+    f8_cuda_line(p, "f8_sync_warp();");
+    if (!is_one_chunk(p)) {
+        f8_cuda_line(p, "const f8_i64 row0 = f8_block() * %d + warp;", p->l.task_rows);
+        for (int32_t s = 0; s < (int32_t)p->k->n_stages; s++)
+            for (uint32_t n = 0; n < p->k->n_instrs; n++)
+                if (brings(p, s, n) && !brings(p, stage, n) &&
+                    !(p->brought[n] & ((UINT64_C(1) << s) - 1)))
+                    f8_cuda_line(p, "const %s *g%u = a.b%d;",
+                                 f8_cuda_element(p->k->buffer[p->k->instr[n].buffer].dtype), n,
+                                 p->k->instr[n].buffer);
+        print_sources(p, stage, -1, "row0", true);
+    }
+    f8_cuda_open(p, "F8_ROLLED for (int i = 0; i < %d; i++)", ring->chunks);
+    f8_cuda_line(p, "f8_u8 *const to = ring + i * %lld;", (long long)ring->chunk);
+    f8_cuda_line(p, "f8_u64 *const bar = bars + i;");
+    if (is_one_chunk(p)) {
+        f8_cuda_line(p, "const f8_i64 task = f8_block() + i * f8_blocks();");
+        print_task_row(p, "task", "row0");
+        print_task_begin(p, "task");
+        print_sources(p, stage, -1, "row0", true);
+        f8_cuda_line(p, "const bool more = task < a.tasks;");
+    } else {
+        f8_cuda_line(p, "const bool more = f8_block() < a.tasks;");
+    }
+    if (lacking(p))
+        f8_cuda_line(p, "const int column = i * %d;", chunk_columns(p));
+    f8_cuda_open(p, "if (f8_elect() && more)");
+    print_copies(p, stage, stage, "");
+    f8_cuda_close(p);
+    for (uint32_t n = 0; n < p->k->n_instrs && !is_one_chunk(p); n++)
+        if (brings(p, stage, n))
+            f8_cuda_line(p, "g%u += %d;", n, chunk_columns(p));
+    f8_cuda_close(p);
+}
+
+/* ---- in a row ---- */
+
+void f8_cuda_ring_row(f8_cuda_printer *p)
+{
+    if (!p->l.ring.chunks)
+        return;
+    f8_cuda_line(p, "const f8_i64 later = task + %d * f8_blocks();",
+                 is_one_chunk(p) ? p->l.ring.chunks : 1);
+    print_task_row(p, "later", "later_row");
+    if (p->l.task_rows > p->l.rows) {
+        f8_cuda_line(p, "const bool stays = batch + 1 < %d && first + %d < a.i0;",
+                     p->l.task_rows / p->l.rows, p->l.rows);
+        f8_cuda_line(p, "const f8_i64 next = stays ? row + %d : later_row;", p->l.rows);
+        f8_cuda_line(p, "const bool more = stays || later < a.tasks;");
+    } else {
+        f8_cuda_line(p, "const f8_i64 next = later_row;");
+        f8_cuda_line(p, "const bool more = later < a.tasks;");
+    }
+}
+
+/* The stage whose chunks follow those of this one, or come before them in the next row. */
+static int32_t next_stage(const f8_cuda_printer *p)
+{
+    const int32_t after = loading_from(p, p->stage + 1);
+    return after < 0 ? loading_from(p, 0) : after;
+}
+
+void f8_cuda_ring_before(f8_cuda_printer *p)
+{
+    if (f8_cuda_ring_stage(p) && next_stage(p) > p->stage)
+        print_sources(p, next_stage(p), p->stage, "row", false);
+}
+
+void f8_cuda_ring_turn(f8_cuda_printer *p)
+{
+    const long long all = all_columns(p);
+    if (!f8_cuda_ring_stage(p) || is_one_chunk(p))
+        return;
+    f8_cuda_line(p, "const int ahead = turn_at + %d;", p->l.ring.chunks * chunk_columns(p));
+    f8_cuda_line(p, "const bool over = ahead >= %lld;", all);
+    if (next_stage(p) > p->stage)
+        return;
+    f8_cuda_open(p, "if (ahead == %lld)", all);
+    f8_cuda_line(p, "f8_apart();");
+    print_sources(p, next_stage(p), -1, "next", false);
+    f8_cuda_close(p);
+}
+
+/* Opens what is done for one vector of a chunk alone: the first, or the last. */
+static void open_of_chunk(f8_cuda_printer *p, bool last)
+{
+    if (p->l.ring.vectors > 1)
+        f8_cuda_open(p, "if (part == %d)", last ? p->l.ring.vectors - 1 : 0);
+    else
+        f8_cuda_scope(p);
+}
+
+void f8_cuda_ring_wait(f8_cuda_printer *p)
+{
+    if (!f8_cuda_ring_stage(p))
+        return;
+    if (is_in_step(p))
+        f8_cuda_line(p, "const int slot = part;");
+    f8_cuda_line(p, "f8_u8 *const chunk = ring + slot * %lld;", (long long)p->l.ring.chunk);
+    f8_cuda_line(p, "f8_u64 *const bar = bars + slot;");
+    open_of_chunk(p, false);
+    f8_cuda_line(p, "f8_bulk_wait(bar, phase);");
+    f8_cuda_close(p);
+}
+
+void f8_cuda_ring_load(f8_cuda_printer *p, uint32_t n)
+{
+    const int bytes = element_bytes(p, n), v = p->l.vector;
+    if (p->l.ring.vectors > 1)
+        f8_cuda_line(p, "f8_get<%d, %d>(w%u[u], chunk + %d + part * %d + lane * %d);", bytes, v, n,
+                     place_of(p, n), step(p) * bytes, bytes * v);
+    else
+        f8_cuda_line(p, "f8_get<%d, %d>(w%u[u], chunk + %d + lane * %d);", bytes, v, n,
+                     place_of(p, n), bytes * v);
+}
+
+/* The next chunk in the ring's order, after a turn or in it. */
+static void print_turn(f8_cuda_printer *p)
+{
+    if (is_in_step(p)) {
+        f8_cuda_line(p, "phase ^= 1;");
+    } else if (p->l.ring.chunks == 2) {
+        f8_cuda_line(p, "phase ^= (f8_u32)slot;");
+        f8_cuda_line(p, "slot ^= 1;");
+    } else {
+        f8_cuda_open(p, "if (++slot == %d)", p->l.ring.chunks);
+        f8_cuda_line(p, "slot = 0;");
+        f8_cuda_line(p, "phase ^= 1;");
+        f8_cuda_close(p);
+    }
+}
+
+/* The same for rows that are one chunk. */
+static void refill_task(f8_cuda_printer *p)
+{
+    const int32_t first = loading_from(p, 0);
+    print_task_begin(p, "later");
+    print_sources(p, first, -1, "next", true);
+    if (lacking(p))
+        f8_cuda_line(p, "const int column = 0;");
+    f8_cuda_open(p, "if (f8_elect() && more)");
+    print_copies(p, first, first, "");
+    f8_cuda_close(p);
+}
+
+void f8_cuda_ring_refill(f8_cuda_printer *p)
+{
+    if (!f8_cuda_ring_stage(p))
+        return;
+    f8_cuda_line(p, "/* what takes the chunk's place */");
+    open_of_chunk(p, true);
+    f8_cuda_line(p, "f8_u8 *const to = chunk;");
+    f8_cuda_line(p, "f8_sync_warp();");
+    if (is_one_chunk(p)) {
+        refill_task(p);
+    } else {
+        char part[32] = "";
+        if (is_in_step(p))
+            snprintf(part, sizeof part, " + part * %d", chunk_columns(p));
+        if (lacking(p))
+            f8_cuda_line(p, "const int column = (over ? ahead - %lld : ahead)%s;", all_columns(p),
+                         part);
+        f8_cuda_open(p, "if (f8_elect()%s)", next_stage(p) > p->stage ? "" : " && (!over || more)");
+        print_copies(p, p->stage, next_stage(p), part);
+        f8_cuda_close(p);
+    }
+    f8_cuda_close(p);
+}
+
+void f8_cuda_ring_turned(f8_cuda_printer *p)
+{
+    if (!f8_cuda_ring_stage(p))
+        return;
+    if (!is_one_chunk(p))
+        print_advance(p, p->stage, next_stage(p));
+    print_turn(p);
+}

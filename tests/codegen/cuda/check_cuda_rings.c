@@ -1,0 +1,223 @@
+/* Row kernels whose rows come through rings of bulk copies (codegen/cuda/rows_ring.c), bit for bit
+ * against the interpreter: rows of one chunk and of many, of as many vectors as tiles take at once
+ * and of others, ragged ones; stages that load the same and other values; blocks that have one task
+ * and many. What goes wrong where a wait, a barrier's bytes or the meeting of a warp's threads is
+ * missing is planted, and shows. */
+#include "codegen/cuda/emit.h"
+#include "tests/shared/kernel/kernel_bodies.h"
+#include "tests/shared/kernel/kernel_device.h"
+#include "tests/shared/suite.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static cuda_device device;
+
+static void load(void)
+{
+    cuda_device_open(&device);
+}
+
+static void unload(void)
+{
+    cuda_device_close(&device);
+}
+
+/* Checks the case, all of whose `n` kernels for aligned launches have rings. */
+static void check(kcase *c, int n)
+{
+    ck_assert_int_eq(kc_check_rings(c, &device), n);
+}
+
+/* Codes along rows and along columns, and the amax of each row; `sums`: and the sums of columns. */
+static void codes(kcase *c, f8_dtype from, int rows, int cols, bool sums)
+{
+    const f8_ref x = kc_input(c, from, 2, rows, cols), scale = kc_input(c, F8_F32, 0);
+    const f8_ref y = f8_unary(c->g, F8_OP_GELU_ERF, from == F8_F32 ? x : f8_cast(c->g, x, F8_F32));
+    const f8_ref code = kc_quantize(c, y, scale, F8_E4M3, true);
+    kc_out(c, f8_reduce(c->g, F8_OP_REDUCE_AMAX, y, 1));
+    kc_out(c, code);
+    kc_out(c, kc_transposed(c, code));
+    if (sums)
+        kc_out(c, kc_column_sum(c, y));
+    kc_phase(c, rows, cols);
+}
+
+static f8_ref times(kcase *c, f8_ref a, f8_ref b)
+{
+    return f8_binary(c->g, F8_OP_MUL, a, b);
+}
+
+/* A rounded sum of two bf16, and its norm in e4m3 along rows and columns. */
+static void residual(kcase *c, int rows, int cols)
+{
+    f8_graph *g = c->g;
+    const f8_ref x = f8_cast(g, kc_input(c, F8_BF16, 2, rows, cols), F8_F32),
+                 y = f8_cast(g, kc_input(c, F8_BF16, 2, rows, cols), F8_F32),
+                 w = kc_input(c, F8_F32, 1, cols), scale = kc_input(c, F8_F32, 0);
+    const f8_ref sum = f8_cast(g, f8_binary(g, F8_OP_ADD, x, y), F8_BF16),
+                 z = f8_cast(g, sum, F8_F32), off = f8_binary(g, F8_OP_SUB, z, kc_mean(c, z)),
+                 by = f8_unary(g, F8_OP_RSQRT, kc_mean(c, times(c, off, off)));
+    const f8_ref q = kc_quantize(c, times(c, times(c, off, by), w), scale, F8_E4M3, true);
+    kc_out(c, sum);
+    kc_out(c, q);
+    kc_out(c, kc_transposed(c, q));
+    kc_phase(c, rows, cols);
+}
+
+/* A norm's gradient, to which a gradient that comes past it is added in the second stage. */
+static void norm_gradient(kcase *c, int rows, int cols)
+{
+    f8_graph *g = c->g;
+    const f8_ref x = f8_cast(g, kc_input(c, F8_BF16, 2, rows, cols), F8_F32),
+                 past = f8_cast(g, kc_input(c, F8_BF16, 2, rows, cols), F8_F32),
+                 dy = f8_cast(g, kc_input(c, F8_BF16, 2, rows, cols), F8_F32),
+                 w = kc_input(c, F8_F32, 1, cols), scale = kc_input(c, F8_F32, 0);
+    const f8_ref dyw = times(c, dy, w), mean = kc_mean(c, times(c, dyw, x)),
+                 own = f8_binary(g, F8_OP_SUB, dyw, times(c, x, mean)),
+                 dx = f8_binary(g, F8_OP_ADD, own, past);
+    const f8_ref q = kc_quantize(c, dx, scale, F8_E5M2, true);
+    kc_out(c, f8_reduce(g, F8_OP_REDUCE_AMAX, dx, 1));
+    kc_out(c, kc_column_sum(c, times(c, dy, x)));
+    kc_out(c, kc_column_sum(c, dy));
+    kc_out(c, kc_column_sum(c, f8_cast(g, f8_cast(g, dx, F8_BF16), F8_F32)));
+    kc_out(c, q);
+    kc_out(c, kc_transposed(c, q));
+    kc_phase(c, rows, cols);
+}
+
+/* Of 4, 5, 6, 7 (the last not whole), 8, 9 and 32 vectors of a warp. */
+static const int widths[] = {1024, 1280, 1536, 1600, 2048, 2304, 8192};
+enum { N_WIDTHS = sizeof widths / sizeof *widths };
+
+START_TEST(one_stage)
+{
+    kcase c;
+    kc_begin(&c);
+    c.specials = _i & 1;
+    codes(&c, F8_BF16, 128, widths[_i], false);
+    codes(&c, F8_BF16, 192, widths[_i], true);
+    codes(&c, F8_F32, 64, widths[_i], false);
+    check(&c, 3);
+    kc_end(&c);
+}
+END_TEST
+
+/* Two stages that load, the second more than the first. */
+START_TEST(two_stages)
+{
+    kcase c;
+    kc_begin(&c);
+    c.specials = _i & 1;
+    norm_gradient(&c, 192, widths[_i]);
+    kc_norm_backward(&c, 64, widths[_i], true, true, true);
+    check(&c, widths[_i] == 1024 ? 1 : 2); /* narrow rows stay in registers for the second stage */
+    kc_end(&c);
+}
+END_TEST
+
+/* One stage that loads, and later ones that read what was kept. */
+START_TEST(kept_values)
+{
+    kcase c;
+    kc_begin(&c);
+    c.specials = _i & 1;
+    residual(&c, 192, widths[_i]);
+    check(&c, widths[_i] == 1024 ? 0 : 1);
+    kc_end(&c);
+}
+END_TEST
+
+/* Tasks of 256 columns: a chunk each. */
+START_TEST(one_chunk)
+{
+    static const int heights[] = {16, 48, 128};
+    kcase c;
+    kc_begin(&c);
+    for (int i = 0; i < 3; i++) {
+        const f8_ref x = kc_input(&c, i ? F8_F32 : F8_BF16, 2, heights[i], 768);
+        const f8_ref y = i ? x : f8_cast(c.g, x, F8_F32);
+        const f8_ref code = kc_quantize(&c, y, kc_input(&c, F8_F32, 0), F8_E4M3, true);
+        kc_out(&c, code);
+        kc_out(&c, kc_transposed(&c, code));
+        kc_phase(&c, heights[i], 768);
+    }
+    check(&c, 2);
+    kc_end(&c);
+}
+END_TEST
+
+/* Without a ring: rows that a warp has several of, heights that are no multiple of a block's rows.
+ */
+START_TEST(none)
+{
+    kcase c;
+    kc_begin(&c);
+    codes(&c, F8_BF16, 64, 128, false);
+    codes(&c, F8_BF16, 33, 2048, false);
+    codes(&c, F8_BF16, 1, 2048, true);
+    check(&c, 0);
+    kc_end(&c);
+}
+END_TEST
+
+/* ---- planted faults ---- */
+
+START_TEST(planted)
+{
+    static const struct {
+        const char *right, *wrong;
+    } fault[] = {
+        {"f8_bulk_wait(bar, phase);", ""},
+        {"f8_bulk_wait(bar, phase);", "f8_bulk_wait(bar, phase ^ 1);"},
+        {"f8_bulk_expect(bar, 2 * 512);", "f8_bulk_expect(bar, 2 * 256);"},
+        {"f8_bulk_expect(bar, 2 * 512);", "f8_bulk_expect(bar, 2 * 1024);"},
+        {"f8_u8 *const to = chunk;\n", "f8_u8 *const to = chunk; if (0)\n"}, /* f8_sync_warp */
+        {"phase ^= (f8_u32)slot;", ""},
+        {"g0 += 512;", "g0 += 496;"},
+        {"if (f8_elect() && (!over || more))", "if (f8_elect() && !over)"},
+        {"if (f8_elect() && (!over || more))", "if (f8_elect())"},
+    };
+    kcase c;
+    kc_begin(&c);
+    codes(&c, F8_BF16, 192, 2048, true);
+    ck_assert_msg(kc_is_caught(&c, &device, fault[_i].right, fault[_i].wrong), "'%s' for '%s'",
+                  fault[_i].wrong, fault[_i].right);
+    kc_end(&c);
+}
+END_TEST
+
+/* What the comparison of the test before rests on. */
+START_TEST(nothing_planted)
+{
+    kcase c;
+    kc_begin(&c);
+    codes(&c, F8_BF16, 192, 2048, true);
+    ck_assert(
+        !kc_is_caught(&c, &device, "f8_bulk_wait(bar, phase);", "f8_bulk_wait(bar, phase); "));
+    kc_end(&c);
+}
+END_TEST
+
+Suite *f8_suite(void)
+{
+    Suite *s = suite_create("cuda rings");
+    TCase *rows = tcase_create("rings");
+    tcase_set_timeout(rows, 300);
+    tcase_add_checked_fixture(rows, load, unload);
+    tcase_add_loop_test(rows, one_stage, 0, N_WIDTHS);
+    tcase_add_loop_test(rows, two_stages, 0, N_WIDTHS);
+    tcase_add_loop_test(rows, kept_values, 0, N_WIDTHS - 1);
+    tcase_add_test(rows, one_chunk);
+    tcase_add_test(rows, none);
+    suite_add_tcase(s, rows);
+    TCase *faults = tcase_create("faults");
+    tcase_set_timeout(faults, 300);
+    tcase_add_checked_fixture(faults, load, unload);
+    if (!getenv("FP8C_TEST_GPU")) { /* a GPU would hang, or be lucky */
+        tcase_add_loop_test(faults, planted, 0, 9);
+        tcase_add_test(faults, nothing_planted);
+    }
+    suite_add_tcase(s, faults);
+    return s;
+}
