@@ -221,6 +221,8 @@ f8_status f8_infer_same1(f8_graph *g, const f8_node *n, f8_type *out)
         if (strcmp(how, "tanh") && strcmp(how, "none"))
             return f8_infer_fail(g, n, NULL,
                                  "approximate = \"%s\" is neither \"tanh\" nor \"none\"", how);
+    }
+    if (n->op == F8_OP_GELU || n->op == F8_OP_SILU) {
         const f8_dtype rounded = (f8_dtype)f8_node_attr(n, F8_A_ROUNDED)->i;
         if (rounded != F8_F32 && rounded != F8_BF16)
             return f8_infer_fail(g, n, NULL, "rounded = %s is neither f32 nor bf16",

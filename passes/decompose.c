@@ -122,7 +122,7 @@ static f8_ref expand(void *user, f8_graph *to, const f8_graph *from, f8_ref old,
     case F8_OP_RMSNORM: return f8_rmsnorm(to, in[0], in[1], eps);
     case F8_OP_SOFTMAX: return f8_softmax(to, in[0]);
     case F8_OP_GELU: return f8_gelu(to, in[0], f8_gelu_form_of(from, old));
-    case F8_OP_SILU: return f8_silu(to, in[0]);
+    case F8_OP_SILU: return f8_silu(to, in[0], f8_is_rounded(from, old));
     case F8_OP_ROPE:
         return f8_rotated(to, in[0], f8_attr_i(from, old, F8_A_HEADS), f8_rope_of(n),
                           f8_attr_i(from, old, F8_A_INVERSE));

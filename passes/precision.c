@@ -16,8 +16,9 @@
  * bf16, so is the bias: y = bf16(acc + bf16(bias)), as the epilogue of a GEMM computes it. From
  * here on a linear is known by that name (recipe patterns, FP8 state, explain).
  *
- * A gelu whose result is rounded gets `rounded = bf16`. It and its derivative are then polynomials,
- * whose errors are far below bf16's. No later pass decides that.
+ * A gelu or silu whose result is rounded gets `rounded = bf16`; a tanh or sigmoid becomes tanh_bf16
+ * or sigmoid_bf16. Cheaper ops then compute them and their derivatives. Their errors are far below
+ * bf16's. No later pass decides that.
  *
  * A constant whose value reaches bf16 is at most bf16's largest finite number in magnitude. Models
  * hide scores by adding or selecting f32's least number, which PyTorch's finfo(float32).min gives;
@@ -191,13 +192,22 @@ static f8_ref lower_attention(precision *p, f8_graph *g, const f8_graph *from, f
                : remake(g, from, old, in, p->dtype);
 }
 
-/* A gelu whose result is rounded says so. Polynomials then compute it and its derivative. */
-static f8_ref lower_gelu(const precision *p, f8_graph *g, const f8_graph *from, f8_ref old,
-                         const f8_ref *in)
+/* An activation whose result is rounded, by a cheaper op: gelu and silu say that it is, so that
+ * their derivatives are cheaper, too. */
+static f8_ref rounded_activation(const precision *p, f8_graph *g, const f8_graph *from, f8_ref old,
+                                 const f8_ref *in)
 {
-    if (!is_narrow(p, &f8_at(from, old)->type, p->wide[old]))
-        return remake(g, from, old, in, F8_F32);
-    return narrow(p, g, remake_with(g, from, old, in, F8_F32, F8_A_ROUNDED, p->dtype), false);
+    const f8_op op = f8_at(from, old)->op;
+    if (op == F8_OP_GELU || op == F8_OP_SILU)
+        return remake_with(g, from, old, in, F8_F32, F8_A_ROUNDED, p->dtype);
+    const f8_op cheaper = op == F8_OP_TANH ? F8_OP_TANH_BF16 : F8_OP_SIGMOID_BF16;
+    const f8_ref x = f8_fold_cast(g, in[0], F8_F32);
+    return f8_make_clone(g, cheaper, &x, 1, NULL, 0, f8_at(from, old)->clone);
+}
+
+static bool has_rounded_form(f8_op op)
+{
+    return op == F8_OP_GELU || op == F8_OP_SILU || op == F8_OP_TANH || op == F8_OP_SIGMOID;
 }
 
 /* Moving elements is exact in any dtype; several operands must agree on one. */
@@ -308,8 +318,8 @@ static f8_ref rewrite(void *user, f8_graph *to, const f8_graph *from, f8_ref old
     }
     if (n->op == F8_OP_CAST)
         return explicit_cast(p, to, from, old, in);
-    if (n->op == F8_OP_GELU)
-        return lower_gelu(p, to, from, old, in);
+    if (has_rounded_form(n->op) && is_narrow(p, &n->type, p->wide[old]))
+        return narrow(p, to, rounded_activation(p, to, from, old, in), false);
     if (n->op == F8_OP_ADD && p->scores[old] && !n->clone && is_narrow(p, &n->type, p->wide[old]))
         return masked(p, to, from, old, in);
     const bool product =

@@ -232,6 +232,12 @@ static double gelu_slope_tanh(double x)
     return rest > 0 && gate > 0 ? gate + 2 * x * inner * gate * rest : gate;
 }
 
+static double silu_slope(double x)
+{
+    const double share = 1 / (1 + exp(-x)), rest = 1 / (1 + exp(x));
+    return rest > 0 && share > 0 ? share + x * share * rest : share;
+}
+
 static double eval_double(f8_op op, double a, double b, double c)
 {
     switch (op) {
@@ -257,6 +263,10 @@ static double eval_double(f8_op op, double a, double b, double c)
     case F8_OP_GELU_TANH: return a * gelu_gate_tanh(a);
     case F8_OP_GELU_ERF_SLOPE: return gelu_slope(a);
     case F8_OP_GELU_TANH_SLOPE: return gelu_slope_tanh(a);
+    case F8_OP_SIGMOID_BF16: return 1 / (1 + exp(-a));
+    case F8_OP_SILU_BF16: return a / (1 + exp(-a));
+    case F8_OP_SILU_BF16_SLOPE: return silu_slope(a);
+    case F8_OP_TANH_BF16: return tanh(a);
     case F8_OP_RELU: return isnan(a) || a > 0 ? a : 0;
     case F8_OP_FLOOR: return floor(a);
     case F8_OP_POW2_FLOOR: return a == 0 || !isfinite(a) ? a : copysign(ldexp(1, ilogb(a)), a);

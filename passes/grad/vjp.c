@@ -499,7 +499,7 @@ RULE(gelu)
 
 RULE(silu)
 {
-    dx[0] = mul(g, dy, f8_silu_slope(g, f8_at(g, y)->in[0]));
+    dx[0] = mul(g, dy, f8_silu_slope(g, f8_at(g, y)->in[0], f8_is_rounded(g, y)));
 }
 
 /* A rotation's transpose is its inverse. */

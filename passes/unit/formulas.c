@@ -167,14 +167,23 @@ f8_ref f8_softmax(f8_graph *g, f8_ref x)
     return f8_binary(g, F8_OP_DIV, e, f8_row_sum(g, e));
 }
 
-f8_ref f8_silu(f8_graph *g, f8_ref x)
+bool f8_is_rounded(const f8_graph *g, f8_ref activation)
 {
+    return f8_attr_i(g, activation, F8_A_ROUNDED) == F8_BF16;
+}
+
+f8_ref f8_silu(f8_graph *g, f8_ref x, bool rounded)
+{
+    if (rounded)
+        return f8_unary(g, F8_OP_SILU_BF16, x);
     return f8_binary(g, F8_OP_MUL, x, f8_unary(g, F8_OP_SIGMOID, x));
 }
 
 /* s * (1 + x * (1 - s)), s = sigmoid(x) */
-f8_ref f8_silu_slope(f8_graph *g, f8_ref x)
+f8_ref f8_silu_slope(f8_graph *g, f8_ref x, bool rounded)
 {
+    if (rounded)
+        return f8_unary(g, F8_OP_SILU_BF16_SLOPE, x);
     f8_ref s = f8_unary(g, F8_OP_SIGMOID, x), one = f8_const(g, 1);
     f8_ref inner = f8_binary(g, F8_OP_MUL, x, f8_binary(g, F8_OP_SUB, one, s));
     return f8_binary(g, F8_OP_MUL, s, f8_binary(g, F8_OP_ADD, one, inner));
@@ -203,7 +212,7 @@ static f8_ref gelu_gate(f8_graph *g, f8_ref x, bool tanh_form, f8_ref *t)
 f8_gelu_form f8_gelu_form_of(const f8_graph *g, f8_ref gelu)
 {
     return (f8_gelu_form){.tanh = f8_attr_s(g, gelu, F8_A_APPROXIMATE)[0] == 't',
-                          .rounded = f8_attr_i(g, gelu, F8_A_ROUNDED) == F8_BF16};
+                          .rounded = f8_is_rounded(g, gelu)};
 }
 
 f8_ref f8_gelu(f8_graph *g, f8_ref x, f8_gelu_form form)

@@ -36,11 +36,14 @@ f8_ref f8_layernorm(f8_graph *g, f8_ref x, f8_ref weight, f8_ref bias, double ep
 f8_ref f8_rmsnorm(f8_graph *g, f8_ref x, f8_ref weight, double eps);
 
 f8_ref f8_softmax(f8_graph *g, f8_ref x);
-f8_ref f8_silu(f8_graph *g, f8_ref x);
-f8_ref f8_silu_slope(f8_graph *g, f8_ref x);
 
-/* How a gelu is computed. tanh: by tanh, else by erf. rounded: its readers round the result to bf16
- * or less, so a polynomial computes it (ir/num/scalar.def). */
+/* Whether a gelu or silu says that its readers round the result to bf16 or less. A cheaper op
+ * (ir/num/scalar.def) then computes it and its derivative. */
+bool f8_is_rounded(const f8_graph *g, f8_ref activation);
+f8_ref f8_silu(f8_graph *g, f8_ref x, bool rounded);
+f8_ref f8_silu_slope(f8_graph *g, f8_ref x, bool rounded);
+
+/* How a gelu is computed. tanh: by tanh, else by erf. rounded: f8_is_rounded. */
 typedef struct f8_gelu_form {
     bool tanh, rounded;
 } f8_gelu_form;

@@ -353,6 +353,8 @@ static const row composites[] = {
     {F8_OP_GELU, "f32[2]", "!approximate = \"erf\" is neither", ATTRS(AS(APPROXIMATE, "erf"))},
     {F8_OP_GELU, "f32[2]", "f32[2]", ATTRS(AI(ROUNDED, F8_BF16))},
     {F8_OP_GELU, "f32[2]", "!rounded = f16 is neither f32 nor bf16", ATTRS(AI(ROUNDED, F8_F16))},
+    {F8_OP_SILU, "f32[2]", "f32[2]", ATTRS(AI(ROUNDED, F8_BF16))},
+    {F8_OP_SILU, "f32[2]", "!rounded = f16 is neither f32 nor bf16", ATTRS(AI(ROUNDED, F8_F16))},
     {F8_OP_DROPOUT, "f32[2,5,8] i32[]", "f32[2, 5, 8]", NONE},
     {F8_OP_DROPOUT, "bf16[8] i32[]", "!x bf16[8]", NONE},
     {F8_OP_DROPOUT, "f32[8] i32[1]", "!must be a scalar, i32[]", NONE},

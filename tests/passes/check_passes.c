@@ -74,6 +74,21 @@ static const struct {
      "%3 = cast(%2); %4 = gelu(%3); return %4"},
     {"f32", "func forward(%x: f32[3, 4]) -> (%y: f32[3, 4]) {\n  return gelu(gelu(%x))\n}\n",
      "%1 = gelu(%x); %2 = gelu(%1); return %2"},
+    /* the same of silu, tanh and sigmoid; a row statistic is not rounded */
+    {"bf16",
+     "func forward(%x: f32[3, 4]) -> (%y: f32[3, 4]) {\n"
+     "  %h = silu(sigmoid(tanh(%x)))\n"
+     "  return sigmoid(silu(mul(%h, tanh(reduce_max(%h)))))\n}\n",
+     "%1 = tanh_bf16(%x); %2 = cast(%1) {to = bf16}; %3 = cast(%2); %4 = sigmoid_bf16(%3); "
+     "%5 = cast(%4) {to = bf16}; %6 = cast(%5); %7 = silu(%6) {rounded = bf16}; "
+     "%h = cast(%7) {to = bf16}; %8 = cast(%h); %9 = reduce_max(%8); %10 = tanh(%9); "
+     "%11 = mul(%8, %10); %12 = cast(%11) {to = bf16}; %13 = cast(%12); "
+     "%14 = silu(%13) {rounded = bf16}; %15 = cast(%14) {to = bf16}; %16 = cast(%15); "
+     "%17 = sigmoid(%16); return %17"},
+    {"f32",
+     "func forward(%x: f32[3, 4]) -> (%y: f32[3, 4]) {\n"
+     "  return silu(sigmoid(silu(tanh(%x))))\n}\n",
+     "%1 = tanh(%x); %2 = silu(%1); %3 = sigmoid(%2); %4 = silu(%3); return %4"},
     /* attention takes and gives bf16; a cast in the text is kept as asked */
     {"bf16",
      "func forward(%x: f32[1, 3, 4], %i: i32[3, 1]) -> (%y: f32[1, 3, 4]) {\n"
@@ -125,7 +140,7 @@ static const struct {
      "-3.401e38)\n}\n",
      "%1 = neg(3.3895314e+38); %2 = select(%c, 0, %1); %3 = reshape(%2) {shape = [3, 1]}; %h "
      "= broadcast(%3) {shape = [3, 4]}; %n = broadcast(-3.3895314e+38) {shape = [3, 4]}; %4 "
-     "= lt(%x, -3.4028e+38); %5 = tanh(%x); %6 = cast(%5) {to = bf16}; %7 = cast(%6); %8 = "
+     "= lt(%x, -3.4028e+38); %5 = tanh_bf16(%x); %6 = cast(%5) {to = bf16}; %7 = cast(%6); %8 = "
      "select(%4, %7, -3.39e+38); %s = cast(%8) {to = bf16}; %9 = cast(%s); %10 = add(%9, "
      "%h); %11 = cast(%10) {to = bf16}; %12 = cast(%11); %13 = tanh(%12); %14 = cast(%n) {to "
      "= bf16}; %15 = concat(%s, %14); %16 = cast(-3.402e+38) {to = bf16}; %17 = select(%c, "
@@ -141,7 +156,7 @@ static const struct {
      "param b: f32[4] zeros\nfunc forward(%x: f32[3, 4], %m: f32[12]) -> (%y: f32[3, 4]) {\n"
      "  %s = add(add(tanh(%x), b), reshape(%m) {shape = [3, 4]})\n"
      "  return add(softmax(%s), add(%x, %x))\n}\n",
-     "%1 = tanh(%x); %2 = cast(%1) {to = bf16}; %3 = cast(%2); %4 = add(%3, b); %5 = "
+     "%1 = tanh_bf16(%x); %2 = cast(%1) {to = bf16}; %3 = cast(%2); %4 = add(%3, b); %5 = "
      "cast(%4) {to = bf16}; %6 = reshape(%m) {shape = [3, 4]}; %7 = cast(%5); %8 = mul(%6, "
      "0.5); %9 = min(%8, -3.3895314e+38); %10 = max(%6, %9); %11 = add(%7, %10); %s = "
      "cast(%11) {to = bf16}; %12 = cast(%s); %13 = softmax(%12); %14 = cast(%13) {to = "

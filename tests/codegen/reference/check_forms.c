@@ -67,7 +67,11 @@ static float function_op(f8_op op, float x)
                      {F8_OP_GELU_ERF, F8_FN_GELU_ERF},
                      {F8_OP_GELU_TANH, F8_FN_GELU_TANH},
                      {F8_OP_GELU_ERF_SLOPE, F8_FN_GELU_ERF_SLOPE},
-                     {F8_OP_GELU_TANH_SLOPE, F8_FN_GELU_TANH_SLOPE}};
+                     {F8_OP_GELU_TANH_SLOPE, F8_FN_GELU_TANH_SLOPE},
+                     {F8_OP_SIGMOID_BF16, F8_FN_SIGMOID_BF16},
+                     {F8_OP_SILU_BF16, F8_FN_SILU_BF16},
+                     {F8_OP_SILU_BF16_SLOPE, F8_FN_SILU_BF16_SLOPE},
+                     {F8_OP_TANH_BF16, F8_FN_TANH_BF16}};
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
         if (functions[i].op == op)
             return f8_scalar_f32(functions[i].fn, x);

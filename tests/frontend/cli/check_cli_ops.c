@@ -66,7 +66,7 @@ START_TEST(one_op)
         "\"attributes\":[{\"name\":\"approximate\",\"kind\":\"string\",\"default\":"
         "\"tanh\",\"text\":\"\\\"tanh\\\" or \\\"none\\\" (by erf)\"},"
         "{\"name\":\"rounded\",\"kind\":\"dtype\",\"default\":\"f32\",\"text\":\"bf16: readers "
-        "round the result and its gradient to bf16 or less, so both are polynomials; f32: they do "
+        "round the result and its gradient to bf16 or less, so both are approximated; f32: they do "
         "not\"}]}\n");
     f8_cli_fails(F8_CLI("ops", "gleu"), 2, "fp8c ops: no such op 'gleu': `fp8c ops` lists all");
     f8_cli_fails(F8_CLI("ops", "input"), 2, "no such op 'input'");

@@ -139,8 +139,18 @@ static double gelu_tanh_slope(double x)
     return (1 + tanh(u)) / 2 + x / 2 * slope / (cosh(u) * cosh(u));
 }
 
-/* Where a function is measured: |x| <= limit, x >= least. `absolute`: its reader rounds to bf16
- * or less, and its error is in units of 2^-24 of the larger of 1 and the result. */
+static double silu(double x)
+{
+    return x * sigmoid(x);
+}
+
+static double silu_slope(double x)
+{
+    return sigmoid(x) + (fabs(x) > 700 ? 0 : x * sigmoid(x) * sigmoid(-x));
+}
+
+/* Where a function is measured: |x| <= limit, x >= least. `absolute`: its error is in units of 2^-24
+ * of the larger of 1 and the result. */
 static const struct {
     f8_sfn fn;
     double (*exact)(double);
@@ -158,6 +168,10 @@ static const struct {
     {F8_FN_GELU_TANH, test_gelu_tanh, INFINITY, -INFINITY, true},
     {F8_FN_GELU_ERF_SLOPE, gelu_erf_slope, 0x1p64f, -INFINITY, true},
     {F8_FN_GELU_TANH_SLOPE, gelu_tanh_slope, 0x1p64f, -INFINITY, true},
+    {F8_FN_SIGMOID_BF16, sigmoid, INFINITY, -87, false},
+    {F8_FN_SILU_BF16, silu, INFINITY, -INFINITY, true},
+    {F8_FN_SILU_BF16_SLOPE, silu_slope, 0x1p64f, -INFINITY, true},
+    {F8_FN_TANH_BF16, tanh, INFINITY, -INFINITY, false},
 };
 enum { N_FUNCTIONS = sizeof functions / sizeof *functions };
 
@@ -218,7 +232,7 @@ START_TEST(error_at_edges)
     static const float edge[] = {
         0,          0x1p-149f,  0x1p-126f,  0x1p-24f,   0.3465736f,      0.70710677f,
         1,          1.25f,      1.4142135f, 3.95f,      4.46875f,        4.71875f,
-        9.01f,      10,         88.376f,    88.72284f,  87.33655f,       103.27893f,
+        5.875f,     9.01f,      10,         87,         88.376f,    88.72284f,  87.33655f,       103.27893f,
         103.97208f, 104,        1.5707964f, 3.1415927f, 6.2831855f,      355,
         710,        51471.855f, 1e5f,       0x1p21f,    0x1.fffffep127f, INFINITY};
     const f8_scalar_body *p = f8_scalar_function(functions[_i].fn);
@@ -274,6 +288,18 @@ START_TEST(special_values)
         expect(slope, 4.75f, 1), expect(slope, -4.75f, 0);
         expect(slope, inf, 1), expect(slope, -inf, 0);
     }
+    expect(F8_FN_SILU_BF16, 0, 0), expect(F8_FN_SILU_BF16_SLOPE, 0, 0.5f);
+    for (float x = 100; x < inf; x *= 1e9f) {
+        expect(F8_FN_SILU_BF16, x, x), expect(F8_FN_SILU_BF16, -x, 0);
+        expect(F8_FN_SILU_BF16_SLOPE, x, 1), expect(F8_FN_SILU_BF16_SLOPE, -x, 0);
+        expect(F8_FN_SIGMOID_BF16, x, 1);
+    }
+    expect(F8_FN_SILU_BF16, inf, inf), expect(F8_FN_SILU_BF16, -inf, NAN);
+    expect(F8_FN_SILU_BF16_SLOPE, inf, 1), expect(F8_FN_SILU_BF16_SLOPE, -inf, 0);
+    expect(F8_FN_SIGMOID_BF16, 0, 0.5f), expect(F8_FN_SIGMOID_BF16, inf, 1);
+    /* the least result is that of -87: positive, so that its logarithm is finite */
+    expect(F8_FN_SIGMOID_BF16, -inf, f8_scalar_f32(F8_FN_SIGMOID_BF16, -87));
+    ck_assert(f8_scalar_f32(F8_FN_SIGMOID_BF16, -inf) >= 0x1p-126f);
     expect(F8_FN_EXP, 0, 1), expect(F8_FN_EXP, -0.0f, 1);
     expect(F8_FN_EXP, inf, inf), expect(F8_FN_EXP, -inf, 0);
     expect(F8_FN_EXP, 1e30f, inf), expect(F8_FN_EXP, -1e30f, 0);
@@ -285,6 +311,9 @@ START_TEST(special_values)
         float s = (float)sign;
         expect(F8_FN_TANH, s * 0.0f, s * 0.0f), expect(F8_FN_TANH, s * inf, s);
         expect(F8_FN_TANH, s * 0x1p-149f, s * 0x1p-149f), expect(F8_FN_TANH, s * 20, s);
+        expect(F8_FN_TANH_BF16, s * 0.0f, s * 0.0f);
+        expect(F8_FN_TANH_BF16, s * 0x1p-149f, s * 0x1p-149f);
+        expect(F8_FN_TANH_BF16, s * inf, f8_scalar_f32(F8_FN_TANH_BF16, s * 5.875f));
         expect(F8_FN_ERF, s * 0.0f, s * 0.0f), expect(F8_FN_ERF, s * inf, s);
         expect(F8_FN_ERF, s * 4, s), expect(F8_FN_ERF, s * 0x1p127f, s);
         expect(F8_FN_SIN, s * 0.0f, s * 0.0f), expect(F8_FN_COS, s * 0.0f, 1);
@@ -300,8 +329,8 @@ END_TEST
  * error, where it saturates. */
 START_TEST(shape)
 {
-    static const f8_sfn odd[] = {F8_FN_TANH, F8_FN_ERF, F8_FN_SIN};
-    for (size_t k = 0; k < 3; k++) {
+    static const f8_sfn odd[] = {F8_FN_TANH, F8_FN_ERF, F8_FN_SIN, F8_FN_TANH_BF16};
+    for (size_t k = 0; k < sizeof odd / sizeof *odd; k++) {
         for (uint32_t u = 0; u < CHUNK; u++)
             in[u] = u << 15 | (u * 2654435761u >> 17);
         f8_scalar_eval(odd[k], in, out, CHUNK);
@@ -316,7 +345,7 @@ START_TEST(shape)
         f8_sfn fn;
         float from, to;
     } range[] = {{F8_FN_TANH, 7, 11}, {F8_FN_ERF, 3, 4.5f}, {F8_FN_EXP, 88, 89}};
-    for (size_t k = 0; k < 3; k++) {
+    for (size_t k = 0; k < sizeof range / sizeof *range; k++) {
         for (uint32_t u = 0; u < CHUNK; u++)
             in[u] = f8_bits(range[k].from + (range[k].to - range[k].from) * ((float)u / CHUNK));
         f8_scalar_eval(range[k].fn, in, out, CHUNK);

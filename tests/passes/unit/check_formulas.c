@@ -332,6 +332,7 @@ static const struct {
     {"softmax(%x)", ALL, 3, 0, 8, 0x2939b05fea84cad7, softmax},
     {"softmax(%x)", ALL, 3, 1000, 8, 0xb67b31d476537c97, softmax},
     {"silu(%x)", ALL, 4, 0, 8, 0x1e2b73d243ecf63b, silu},
+    {"silu(%x) {rounded = bf16}", ALL, 8, 0, 210, 0x0730e0cf9baf1622, silu}, /* 210 of 2^-24 */
     {"gelu(%x)", ALL, 3, 0, 8, 0xab1c28774bc2f59f, gelu_tanh},
     {"gelu(%x)", ALL, 1.5, 0, 8, 0x6f5cd71cb0462033, gelu_tanh},
     {"gelu(%x)", ALL, 6, 0, 8, 0x02be4e94b6e8cf93, gelu_tanh},

@@ -510,11 +510,11 @@ static void attention(f8_gen *t)
 /* One that has an operand and its shape. */
 static void plain_composite(f8_gen *t, f8_op op, f8_ref a)
 {
-    const bool tanh = op == F8_OP_GELU && f8_gen_chance(t, 2),
-               rounded = op == F8_OP_GELU && f8_gen_chance(t, 2);
-    const f8_attr form[] = {F8_STR(F8_A_APPROXIMATE, tanh ? "tanh" : "none"),
-                            F8_INT(F8_A_ROUNDED, rounded ? F8_BF16 : F8_F32)};
-    f8_gen_add(t, f8_make(t->g, op, &a, 1, form, op == F8_OP_GELU ? 2 : 0));
+    const bool gelu = op == F8_OP_GELU, tanh = gelu && f8_gen_chance(t, 2),
+               rounded = (gelu || op == F8_OP_SILU) && f8_gen_chance(t, 2);
+    const f8_attr form[] = {F8_INT(F8_A_ROUNDED, rounded ? F8_BF16 : F8_F32),
+                            F8_STR(F8_A_APPROXIMATE, tanh ? "tanh" : "none")};
+    f8_gen_add(t, f8_make(t->g, op, &a, 1, form, gelu ? 2 : op == F8_OP_SILU));
 }
 
 static void composite(f8_gen *t)
