@@ -31,7 +31,9 @@ FUNCTIONS = ["f8_mean_of", "row_rsqrt", "f8_layernorm_rows", "f8_rmsnorm_rows", 
 OTHER = {"ADD": "SUB", "SUB": "ADD", "MUL": "DIV", "DIV": "MUL", "MIN": "MAX", "AND": "OR", "LT": "LE", "EQ": "LE",
          "REDUCE_MAX": "REDUCE_SUM", "REDUCE_SUM": "REDUCE_MAX", "REDUCE_AMAX": "REDUCE_MAX", "EXP": "TANH",
          "LOG": "SQRT", "RSQRT": "SQRT", "TANH": "ERF", "ERF": "TANH", "SIGMOID": "TANH", "POW2_FLOOR": "NEG",
-         "ROPE_COS": "ROPE_SIN", "ROPE_SIN": "ROPE_COS", "ABS": "NEG"}
+         "ROPE_COS": "ROPE_SIN", "ROPE_SIN": "ROPE_COS", "ABS": "NEG", "SILU_BF16": "SILU_BF16_SLOPE",
+         "SILU_BF16_SLOPE": "SILU_BF16", "GELU_TANH": "GELU_ERF", "GELU_ERF": "GELU_TANH",
+         "GELU_TANH_SLOPE": "GELU_ERF_SLOPE", "GELU_ERF_SLOPE": "GELU_TANH_SLOPE"}
 ORDERED = ("SUB", "DIV", "LT")
 
 B = "f8_binary(g, F8_OP_"
@@ -70,8 +72,8 @@ ORDERS = {
          f"*t = {B}SUB, f8_mul_const(g, f8_unary(g, F8_OP_SIGMOID, f8_mul_const(g, u, 2)), 2), f8_const(g, 1));"),
         ("x / sqrt(2)", "f8_mul_const(g, x, sqrt_half)", f"{B}DIV, x, f8_const(g, 1.41421356237309504880))")],
     "f8_gelu": [
-        ("x + x t, halved", f"{B}MUL, x, gelu_gate(g, x, tanh_form, &t))",
-         f"(gelu_gate(g, x, tanh_form, &t), f8_mul_const(g, {B}ADD, x, {B}MUL, x, t)), 0.5))")],
+        ("x + x t, halved", f"{B}MUL, x, gelu_gate(g, x, form.tanh, &t))",
+         f"(gelu_gate(g, x, form.tanh, &t), f8_mul_const(g, {B}ADD, x, {B}MUL, x, t)), 0.5))")],
     "f8_rotated": [
         ("a fused multiply-add", "f8_binary(g, inverse ? F8_OP_SUB : F8_OP_ADD, straight, across)",
          "f8_make(g, F8_OP_FMA, (f8_ref[]){inverse ? f8_unary(g, F8_OP_NEG, f8_reshape(g, rolled, &split)) : "
