@@ -137,6 +137,7 @@ $(BUILD)/commit: FORCE
 $(BUILD)/obj/frontend/cli/commit.o: CFLAGS += -DF8_COMMIT='"$(shell cat $(BUILD)/commit)"'
 $(BUILD)/obj/frontend/cli/commit.o: $(BUILD)/commit
 $(BUILD)/obj/codegen/cuda/text.o: $(wildcard codegen/cuda/*.cuh)
+$(BUILD)/obj/runtime/tune/tuned.o: runtime/tune/shipped.jsonl
 $(BUILD)/obj/frontend/diagnose/report/page.o: $(wildcard frontend/diagnose/report/page/*)
 $(LIBRARY): $(call object,$(LIB))
 	@rm -f $@

@@ -380,6 +380,7 @@ static f8_status make_variant(f8_compilation *c, const f8_module *source, f8_dia
     if (c->program->target->kind != F8_TARGET_REFERENCE)
         F8_TRY(f8_compilation_check_budget(c, diag));
     v->report.kernels_cached = c->stats.n_cached;
+    v->report.tuning_table = f8_arena_strdup(&v->arena, c->tuned.table_says);
     v->report.compile_seconds = f8_seconds_now() - start;
     say_summary(c);
     return F8_OK;

@@ -23,6 +23,9 @@ typedef struct fp8c_info {
     int64_t kernels_cached; /* of the distinct ones: found in the cache rather than compiled */
     int32_t threads;
     int64_t held_bytes; /* what is allocated now, with what forwards have saved */
+    const char *tuning_table; /* a sentence on the table of cuBLASLt's algorithms that fp8c ships:
+                                 how many it has for this device, or why it is not used; NULL:
+                                 nothing to say. Lives as long as the program's variant */
 } fp8c_info;
 FP8C_API void fp8c_program_info(const fp8c_program *program, fp8c_info *out);
 /* The FP8 GEMMs planned of a run of micro_step or of a form of it, such as micro_step.first. Under

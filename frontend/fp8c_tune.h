@@ -153,7 +153,7 @@ FP8C_API fp8c_status fp8c_tuning_move(fp8c_context *ctx, fp8c_tuning_way way, co
 typedef struct fp8c_choice {
     const char *problem, *candidate; /* as in fp8c_tuned */
     int32_t gemm, count;             /* count: steps that have it, over all functions */
-    int32_t tuned;                   /* 1: the database chose; 0: the model */
+    int32_t tuned; /* 1: the database chose; 2: the table that fp8c ships; 0: the model */
 } fp8c_choice;
 /* Ends a loop. */
 FP8C_API fp8c_status fp8c_program_choice(const fp8c_program *program, int index, fp8c_choice *out);

@@ -416,7 +416,8 @@ void fp8c_program_info(const fp8c_program *p, fp8c_info *out)
                      .threads = 1,
                      .distinct_kernels = p->now->plan.n_kernels,
                      .code_bytes = p->now->plan.blob_bytes,
-                     .kernels_cached = p->now->report.kernels_cached};
+                     .kernels_cached = p->now->report.kernels_cached,
+                     .tuning_table = p->now->report.tuning_table};
     if (p->now->instance.kind) {
         f8_instance_info run;
         p->now->instance.kind->info(&p->now->instance, &run);

@@ -6,7 +6,7 @@
 #include <sys/auxv.h>
 
 /* The strings of the settings, in the order of f8_settings_source.part. */
-enum { CUDA_FOLDER, CUDA_HOME, CUDA_PATH, PYTHON, HOME, CACHE, TUNING, DUMP };
+enum { CUDA_FOLDER, CUDA_HOME, CUDA_PATH, PYTHON, HOME, CACHE, TUNING, TABLE, DUMP };
 _Static_assert(DUMP + 1 == F8_SETTINGS_STRINGS, "parts for each string");
 _Static_assert(sizeof(f8_cuda_paths) == 5 * sizeof(const char *), "a path without an option");
 
@@ -35,6 +35,7 @@ static void read_folders(const fp8c_context_options *o, f8_settings_source *s)
         s->part[CACHE][0] = choose(cache, NULL);
     else
         default_cache(s->part[HOME][0], s->part[CACHE]);
+    s->part[TABLE][0] = secure_getenv("FP8C_TUNING_TABLE"); /* "" counts: it turns the table off */
     if (tuning) {
         s->part[TUNING][0] = choose(tuning, NULL);
     } else if (s->part[CACHE][0]) {
@@ -106,6 +107,7 @@ f8_settings f8_settings_copy(const f8_settings_source *s, char *room)
         [HOME] = &out.gpu.home,
         [CACHE] = &out.cache,
         [TUNING] = &out.tuning,
+        [TABLE] = &out.table,
         [DUMP] = &out.dump,
     };
     for (int i = 0; i < F8_SETTINGS_STRINGS; i++)

@@ -13,6 +13,7 @@ typedef struct f8_settings {
         *cache; /* the kernel cache's folder; NULL: it is turned off, or no place for one is
                    known */
     const char *tuning;  /* the tuning database's file; NULL: likewise */
+    const char *table;   /* a file in the place of the table that fp8c ships; "": none; NULL: that */
     const char *dump;    /* the folder for dumps; NULL: no dumps */
     int64_t cache_bytes; /* 0: as the cache has it */
     f8_log_level verbose;
@@ -21,7 +22,7 @@ typedef struct f8_settings {
 
 /* The same before it is copied: each string in parts that belong to the caller and to the
  * environment. */
-enum { F8_SETTINGS_STRINGS = 8, F8_SETTINGS_PARTS = 3 };
+enum { F8_SETTINGS_STRINGS = 9, F8_SETTINGS_PARTS = 3 };
 typedef struct f8_settings_source {
     const char *part[F8_SETTINGS_STRINGS]
                     [F8_SETTINGS_PARTS + 1]; /* NULL ends the parts; no part: there is no string */

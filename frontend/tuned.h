@@ -26,11 +26,13 @@ typedef struct f8_tuned_choices {
     const f8_build_choices *use; /* NULL: the model decides everything */
     f8_build_choices choices;
     f8_tuning_keys keys;
-    f8_tuned *tuned;
+    f8_tuned *tuned, *table; /* of the database; of the table that fp8c ships */
+    const char *table_says;  /* a sentence on the table; NULL: nothing to say */
 } f8_tuned_choices;
 
-/* Choices for a compile of p: a tuner's, or those of the context's database. If the database
- * can't be used, the log says so, and that is no failure. What is read lies in the arena.
+/* Choices for a compile of p: a tuner's, or those of the context's database, and behind it, for
+ * GEMMs of a GPU, those of the table that fp8c ships. If one of them can't be used, the log says
+ * so, and that is no failure. Without a database there is no table. What is read lies in the arena.
  * F8_ERR_MEMORY. */
 f8_status f8_tuned_begin(f8_tuned_choices *t, const fp8c_program *p, f8_gemm_lib **gemms,
                          f8_arena *arena, f8_diag *diag);

@@ -172,9 +172,16 @@ typedef struct f8_image {
 /* A problem that can be computed in several ways, and the way that was chosen: texts of gemm_desc.h
  * and of codegen/kernel/config.h. The step itself holds what the choice means; this is for listings
  * and the tuner. */
+typedef enum f8_choice_source {
+    F8_CHOICE_MODEL,
+    F8_CHOICE_DATABASE, /* a tuning database */
+    F8_CHOICE_TABLE,    /* the table that fp8c ships (runtime/tune/shipped.jsonl) */
+    F8_CHOICE_SOURCES
+} f8_choice_source;
+
 typedef struct f8_plan_choice {
     const char *problem, *candidate;
-    bool tuned; /* a tuning database had it; if false, the model chose */
+    f8_choice_source source;
 } f8_plan_choice;
 
 typedef struct f8_plan {

@@ -184,7 +184,7 @@ static void wire_choice(f8_wire *w, void *element)
     f8_plan_choice *c = element;
     f8_wire_name(w, &c->problem);
     f8_wire_name(w, &c->candidate);
-    f8_wire_bool(w, &c->tuned);
+    F8_WIRE_ENUM(w, c->source, F8_CHOICE_SOURCES);
 }
 
 void f8_plan_wire_needs(f8_wire *w, f8_cpu_features *needs)

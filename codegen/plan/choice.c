@@ -9,7 +9,7 @@
 
 /* The index + 1 of the problem's entry in the plan's table of choices; the entry is made at its
  * first use. */
-static f8_status record(f8_build *b, const char *problem, const char *candidate, bool tuned,
+static f8_status record(f8_build *b, const char *problem, const char *candidate, f8_choice_source source,
                         uint32_t *choice)
 {
     f8_plan *p = b->plan;
@@ -25,15 +25,17 @@ static f8_status record(f8_build *b, const char *problem, const char *candidate,
     p->choice = grown;
     grown[p->n_choices++] = (f8_plan_choice){.problem = f8_arena_strdup(b->arena, problem),
                                              .candidate = f8_arena_strdup(b->arena, candidate),
-                                             .tuned = tuned};
+                                             .source = source};
     *choice = p->n_choices;
     return f8_build_memory(b);
 }
 
-static const char *find(const f8_build *b, const f8_build_problem *problem)
+static const char *find(const f8_build *b, const f8_build_problem *problem,
+                        f8_choice_source *source)
 {
     const f8_build_choices *c = b->options->choices;
-    return c ? c->find(c->user, problem) : NULL;
+    *source = F8_CHOICE_MODEL;
+    return c ? c->find(c->user, problem, source) : NULL;
 }
 
 f8_status f8_build_choose_gemm(f8_build *b, const char *name, f8_gemm_desc *d, uint32_t *choice)
@@ -41,8 +43,9 @@ f8_status f8_build_choose_gemm(f8_build *b, const char *name, f8_gemm_desc *d, u
     char problem[F8_GEMM_PROBLEM_TEXT];
     const uint32_t model = d->algorithm;
     f8_gemm_problem_text(d, problem);
-    const char *text =
-        find(b, &(f8_build_problem){.text = problem, .name = name, .gemm = d, .target = b->facts});
+    f8_choice_source source;
+    const char *text = find(
+        b, &(f8_build_problem){.text = problem, .name = name, .gemm = d, .target = b->facts}, &source);
     f8_gemm_desc chosen = *d;
     const bool cuda = b->facts->kind == F8_TARGET_CUDA;
     const bool tuned = text && f8_gemm_candidate_parse(text, &chosen) &&
@@ -53,7 +56,7 @@ f8_status f8_build_choose_gemm(f8_build *b, const char *name, f8_gemm_desc *d, u
             /* used where the CPU that runs the plan has it */
             d->tuning.algorithm = (uint8_t)chosen.algorithm;
     }
-    return record(b, problem, tuned ? text : "model", tuned, choice);
+    return record(b, problem, tuned ? text : "model", tuned ? source : F8_CHOICE_MODEL, choice);
 }
 
 f8_status f8_build_choose_kernel(f8_build *b, const char *name, f8_kernel *k, int64_t extent,
@@ -62,11 +65,12 @@ f8_status f8_build_choose_kernel(f8_build *b, const char *name, f8_kernel *k, in
     char problem[F8_KERNEL_PROBLEM_TEXT];
     f8_kernel_config v = {0};
     f8_kernel_problem_text(k, extent, problem);
+    f8_choice_source source;
     const char *text = find(
-        b, &(f8_build_problem){.text = problem, .name = name, .kernel = k, .target = b->facts});
+        b, &(f8_build_problem){.text = problem, .name = name, .kernel = k, .target = b->facts}, &source);
     const bool tuned = text && f8_kernel_config_parse(text, &v);
     *out = k;
     if (tuned)
         F8_TRY(f8_kernel_with_config(k, &v, b->arena, out, b->diag));
-    return record(b, problem, tuned ? text : "model", tuned, choice);
+    return record(b, problem, tuned ? text : "model", tuned ? source : F8_CHOICE_MODEL, choice);
 }

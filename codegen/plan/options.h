@@ -75,8 +75,8 @@ typedef struct f8_build_problem {
  * order. */
 typedef struct f8_build_choices {
     /* Returns the text of a candidate. NULL, or a text that names no candidate: the model's choice
-     * is taken. */
-    const char *(*find)(void *user, const f8_build_problem *problem);
+     * is taken. *source: where the text comes from. */
+    const char *(*find)(void *user, const f8_build_problem *problem, f8_choice_source *source);
     void *user;
 } f8_build_choices;
 

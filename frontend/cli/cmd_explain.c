@@ -66,30 +66,44 @@ void cli_print_steps(const fp8c_program *p, int function, FILE *to, cli_json *js
             cli_mib(bytes));
 }
 
+/* Prints what became of the table that fp8c ships. */
+static void print_table(cli_job *j)
+{
+    fp8c_info info = {.struct_size = sizeof info};
+    fp8c_program_info(j->program, &info);
+    if (info.tuning_table)
+        cli_say(j->to, "%s\n", info.tuning_table);
+}
+
 /* Prints whether timings or the cost model chose algorithms and configurations, and which timings
  * chose something other than the model. */
 static void print_choices(cli_job *j)
 {
-    int tuned[2] = {0}, all[2] = {0};
+    enum { MODEL, DATABASE, TABLE, SOURCES }; /* of fp8c_choice */
+    int n[SOURCES][2] = {0};
     fp8c_choice c;
     fp8c_cache_info cache = {.struct_size = sizeof cache};
     fp8c_context_cache(j->ctx, &cache);
     for (int i = 0; fp8c_program_choice(j->program, i, &c) == FP8C_OK; i++) {
-        all[c.gemm != 0]++;
-        tuned[c.gemm != 0] += c.tuned != 0;
+        n[c.tuned][c.gemm != 0]++;
         cli_json_record(&j->json, f8_record_choice(json_object(), &c));
     }
-    if (!tuned[0] && !tuned[1]) {
+    print_table(j);
+    if (!n[DATABASE][0] && !n[DATABASE][1] && !n[TABLE][1]) {
         cli_say(j->to,
                 "not tuned: the cost model chose the algorithms of %d GEMMs and the configurations "
                 "of %d kernels\n",
-                all[1], all[0]);
+                n[MODEL][1], n[MODEL][0]);
         return;
     }
-    cli_say(j->to,
-            "tuned: timings in %s chose for %d GEMMs and %d kernels, the cost model for %d and "
-            "%d\n",
-            cache.tuning, tuned[1], tuned[0], all[1] - tuned[1], all[0] - tuned[0]);
+    if (n[DATABASE][0] || n[DATABASE][1])
+        cli_say(j->to,
+                "tuned: timings in %s chose for %d GEMMs and %d kernels, the cost model for %d and "
+                "%d\n",
+                cache.tuning, n[DATABASE][1], n[DATABASE][0], n[MODEL][1], n[MODEL][0]);
+    if (n[TABLE][1])
+        cli_say(j->to, "by the table that fp8c ships: the algorithms of %d GEMMs, of %d\n",
+                n[TABLE][1], n[MODEL][1] + n[DATABASE][1] + n[TABLE][1]);
     for (int i = 0; fp8c_program_choice(j->program, i, &c) == FP8C_OK; i++)
         if (c.tuned && strcmp(c.candidate, "model"))
             cli_say(j->to, "  %-24s %s (x%d)\n", c.candidate, c.problem, c.count);

@@ -41,6 +41,7 @@ typedef struct f8_compile_report {
     int64_t planned; /* bytes in all, as an instance reports them */
     double compile_seconds;
     int64_t kernels_cached; /* those found in the cache rather than compiled */
+    const char *tuning_table; /* a sentence on the table that fp8c ships; NULL: none, or loaded */
 } f8_compile_report;
 
 /* Make a report from a unit that went through the passes, and from the figures of its build (NULL:

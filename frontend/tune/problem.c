@@ -111,9 +111,11 @@ static tune_problem *add_problem(fp8c_tuning *t, const char *text, const char *n
     return p;
 }
 
-static const char *collect(void *user, const f8_build_problem *from)
+static const char *collect(void *user, const f8_build_problem *from,
+                           f8_choice_source *source)
 {
     fp8c_tuning *t = user;
+    *source = F8_CHOICE_DATABASE;
     if (f8_tune_find(t, from->text) || !is_wanted(t, from->gemm != NULL, from->name))
         return NULL;
     tune_problem *p = add_problem(t, from->text, from->name);

@@ -9,9 +9,10 @@
 
 /* ---- programs ---- */
 
-static const char *next_of(void *user, const f8_build_problem *from)
+static const char *next_of(void *user, const f8_build_problem *from, f8_choice_source *source)
 {
     const tune_problem *p = f8_tune_find(user, from->text);
+    *source = F8_CHOICE_DATABASE;
     return p && p->next ? p->candidate[p->next].text : NULL;
 }
 

@@ -194,7 +194,7 @@ fp8c_status fp8c_program_choice(const fp8c_program *p, int index, fp8c_choice *o
     const f8_plan_choice *c = &plan->choice[index];
     *out = (fp8c_choice){.problem = c->problem,
                          .candidate = c->candidate,
-                         .tuned = c->tuned,
+                         .tuned = (int32_t)c->source,
                          .gemm = !strncmp(c->problem, "gemm ", 5)};
     for (uint32_t f = 0; f < plan->n_funcs; f++)
         for (uint32_t i = 0; i < plan->func[f].n_steps; i++) {

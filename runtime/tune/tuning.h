@@ -146,6 +146,16 @@ typedef struct f8_tuned f8_tuned;
  * without choices. The arena holds all of it. */
 f8_status f8_tuned_read(const char *path, const char *device, int patience, f8_arena *arena,
                         f8_tuned **out, f8_diag *diag);
+/* The table that fp8c ships: shipped.jsonl, an export, NUL-terminated. */
+extern const char f8_tuned_shipped[];
+/* The same of a table: an export, `size` bytes of text, of which the choices of GEMMs count.
+ * `name` names it in messages. *others: how many of them are of other devices. F8_ERR_INPUT names
+ * the line that is wrong. */
+f8_status f8_tuned_table(const char *name, const char *text, size_t size, const char *device,
+                         const f8_allocator *allocator, f8_arena *arena, f8_tuned **out,
+                         size_t *others, f8_diag *diag);
+/* The versions of a choice, by index; NULL ends a loop. */
+const char *f8_tuned_versions(const f8_tuned *tuned, size_t index);
 /* The candidate that was chosen; NULL if there is none. tuned may be NULL. */
 const char *f8_tuned_find(const f8_tuned *tuned, const char *versions, const char *problem);
 /* How many there are, in all; with these versions. */

@@ -218,15 +218,16 @@ static bool read_row(const json_t *line, int64_t schema, f8_arena *arena, f8_tun
            f8_tuning_read_facts(json_object_get(line, "facts"), arena, r, why);
 }
 
-typedef struct importing {
-    f8_tuning *t;
-    const char *path, *device;
-    f8_tuning_counts *counts;
+typedef struct reading {
+    const char *path;
+    const f8_allocator *allocator;
+    f8_tuning_row_fn fn;
+    void *user;
     int64_t schema, line;
-} importing;
+} reading;
 
 /* Checks the first line, which says what the file is. */
-static f8_status check_head(importing *in, const json_t *line, f8_diag *diag)
+static f8_status check_head(reading *in, const json_t *line, f8_diag *diag)
 {
     const char *what = json_string_value(json_object_get(line, "fp8c"));
     if (!what || strcmp(what, "tuning") || !read_integer(line, "schema", &in->schema))
@@ -238,7 +239,7 @@ static f8_status check_head(importing *in, const json_t *line, f8_diag *diag)
     return F8_OK;
 }
 
-static f8_status import_row(importing *in, const json_t *line, f8_diag *diag)
+static f8_status give_row(reading *in, const json_t *line, f8_diag *diag)
 {
     f8_arena arena;
     f8_tuning_row r = {.id = "",
@@ -250,8 +251,7 @@ static f8_status import_row(importing *in, const json_t *line, f8_diag *diag)
                        .name = "",
                        .facts = ""};
     char why[F8_TUNING_WHY];
-    bool taken = false;
-    f8_arena_init(&arena, &in->t->allocator);
+    f8_arena_init(&arena, in->allocator);
     f8_status status = F8_OK;
     if (read_row(line, in->schema, &arena, &r, why))
         status = f8_arena_status(&arena, diag);
@@ -262,14 +262,12 @@ static f8_status import_row(importing *in, const json_t *line, f8_diag *diag)
         status = f8_file_fail(diag, F8_ERR_INPUT, in->path,
                               "line %lld is no row of a tuning database", (long long)in->line);
     if (status == F8_OK)
-        status = f8_tuning_take(&in->t->db, &r, false, &arena, &taken, diag);
-    if (status == F8_OK)
-        count(in->counts, &r, taken, in->device);
+        status = in->fn(in->user, &r, diag);
     f8_arena_end(&arena);
     return status;
 }
 
-static f8_status import_line(importing *in, const char *text, size_t n, f8_diag *diag)
+static f8_status read_line(reading *in, const char *text, size_t n, f8_diag *diag)
 {
     json_error_t error;
     json_t *line = json_loadb(text, n, JSON_REJECT_DUPLICATES, &error);
@@ -280,74 +278,81 @@ static f8_status import_line(importing *in, const char *text, size_t n, f8_diag 
         status = f8_file_fail(diag, F8_ERR_INPUT, in->path, "line %lld: %s", (long long)in->line,
                               error.text);
     else
-        status = import_row(in, line, diag);
+        status = give_row(in, line, diag);
     json_decref(line);
     return status;
 }
 
-static f8_status import_all(importing *in, const f8_file_bytes *file, f8_diag *diag)
+f8_status f8_tuning_lines(const char *path, const void *text, size_t size,
+                          const f8_allocator *allocator, f8_tuning_row_fn fn, void *user,
+                          f8_diag *diag)
 {
-    const char *at = (const char *)file->bytes, *end = at + file->size;
+    reading in = {.path = path, .allocator = allocator, .fn = fn, .user = user};
+    const char *at = text, *end = at + size;
     if (at == end)
-        return check_head(in, NULL, diag);
-    for (in->line = 1; at < end; in->line++) {
+        return check_head(&in, NULL, diag);
+    for (in.line = 1; at < end; in.line++) {
         const char *line_end = memchr(at, '\n', (size_t)(end - at));
         const size_t n = (size_t)((line_end ? line_end : end) - at);
-        F8_TRY(import_line(in, at, n, diag));
+        F8_TRY(read_line(&in, at, n, diag));
         at += n + (line_end != NULL);
     }
     return F8_OK;
+}
+
+/* Rows of another place go to a database. */
+typedef struct taking {
+    f8_tuning *to;
+    const char *device;
+    f8_tuning_counts *counts;
+} taking;
+
+static f8_status take_row(void *user, const f8_tuning_row *r, f8_diag *diag)
+{
+    taking *in = user;
+    f8_arena arena;
+    bool taken;
+    f8_arena_init(&arena, &in->to->allocator);
+    const f8_status status = f8_tuning_take(&in->to->db, r, false, &arena, &taken, diag);
+    f8_arena_end(&arena);
+    if (status == F8_OK)
+        count(in->counts, r, taken, in->device);
+    return status;
 }
 
 f8_status f8_tuning_import(f8_tuning *t, const char *path, const char *device,
                            f8_tuning_counts *counts, f8_diag *diag)
 {
     f8_file_bytes file;
-    importing in = {.t = t, .path = path, .device = device, .counts = counts};
+    taking in = {t, device, counts};
     *counts = (f8_tuning_counts){0};
     F8_TRY(check_other(t, path, diag));
     F8_TRY(f8_file_read(path, MOST_BYTES, &t->allocator, &file, diag));
     f8_status status = f8_db_begin(&t->db, diag);
     if (status == F8_OK)
-        status = f8_db_end(&t->db, import_all(&in, &file, diag), diag);
+        status = f8_db_end(&t->db,
+                           f8_tuning_lines(path, file.bytes, file.size, &t->allocator, take_row,
+                                           &in, diag),
+                           diag);
     f8_file_release(&file);
     return status;
 }
 
 /* ---- merge ---- */
 
-typedef struct merging {
-    f8_tuning *to;
-    const char *device;
-    f8_tuning_counts *counts;
-} merging;
-
-static f8_status merge_row(void *user, const f8_tuning_row *r, f8_diag *diag)
-{
-    merging *m = user;
-    f8_arena arena;
-    bool taken;
-    f8_arena_init(&arena, &m->to->allocator);
-    const f8_status status = f8_tuning_take(&m->to->db, r, false, &arena, &taken, diag);
-    f8_arena_end(&arena);
-    if (status == F8_OK)
-        count(m->counts, r, taken, m->device);
-    return status;
-}
-
 /* One state of the other file: its owner may give it another schema meanwhile. */
-static f8_status merge_all(f8_db *from, merging *m, f8_diag *diag)
+static f8_status merge_all(f8_db *from, taking *m, f8_diag *diag)
 {
     bool empty;
     F8_TRY(f8_db_begin_read(from, &empty, diag));
-    return f8_db_end(from, f8_tuning_each(from, &m->to->allocator, merge_row, m, diag), diag);
+    return f8_db_end(from, f8_tuning_each(from, &m->to->allocator, take_row, m, diag), diag);
 }
 
 f8_status f8_tuning_merge(f8_tuning *t, const char *path, const char *device,
                           f8_tuning_counts *counts, f8_diag *diag)
 {
     f8_db from;
-    merging m = {t, device, counts};
+    taking m = {t, device, counts};
     *counts = (f8_tuning_counts){0};
     F8_TRY(check_other(t, path, diag));
     F8_TRY(f8_db_open(&from, path, F8_DB_TAKE, 30000, diag));

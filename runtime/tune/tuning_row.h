@@ -48,6 +48,12 @@ typedef f8_status (*f8_tuning_row_fn)(void *user, const f8_tuning_row *row, f8_d
 f8_status f8_tuning_each(f8_db *db, const f8_allocator *allocator, f8_tuning_row_fn fn, void *user,
                          f8_diag *diag);
 
+/* Each row of JSON Lines, of which the first says that they are an export. `path` names them in
+ * messages. F8_ERR_INPUT names the line that is wrong. (tuning_file.c) */
+f8_status f8_tuning_lines(const char *path, const void *text, size_t size,
+                          const f8_allocator *allocator, f8_tuning_row_fn fn, void *user,
+                          f8_diag *diag);
+
 /* Stores a row, within a transaction. *taken is false if the row there is as new, and has all of
  * its samples. `always`: it counts as newer, and its samples are new runs of their processes. What
  * this needs in between lies in the arena. */

@@ -90,6 +90,7 @@ f8_status f8_doctor_llvm_known(fp8c_doctor *d, f8_diag *diag)
     X("FP8C_CACHE_DIR", NULL)                                                                      \
     X("XDG_CACHE_HOME", NULL)                                                                      \
     X("FP8C_TUNING", NULL)                                                                         \
+    X("FP8C_TUNING_TABLE", "it stands in for the table that fp8c ships")                           \
     X("FP8C_VERBOSE", NULL)                                                                        \
     X("FP8C_DUMP", "each compile writes files there")                                              \
     X("LD_LIBRARY_PATH", "libraries there come before the system's")                               \

@@ -386,7 +386,7 @@ class Info(Structure):
                 ("linears", i64), ("fp8_gemms_planned", i64), ("gemms_executed", i64),
                 ("fp8_gemms_executed", i64), ("kernels_executed", i64), ("distinct_kernels", i64),
                 ("code_bytes", i64), ("kernels_cached", i64), ("threads", i32),
-                ("held_bytes", i64)]
+                ("held_bytes", i64), ("tuning_table", text)]
 
 
 class Device(Structure):

@@ -55,6 +55,7 @@ class Info(NamedTuple):
     kernels_cached: int
     threads: int
     held_bytes: int
+    tuning_table: str | None
 
 
 class ModuleInfo(NamedTuple):

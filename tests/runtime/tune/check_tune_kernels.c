@@ -26,7 +26,7 @@ START_TEST(cpu)
         ck_assert(kv_body(&c, _i));
         kc_check(&c);
         for (uint32_t i = 0; i < c.plan.n_choices; i++)
-            marked += c.plan.choice[i].tuned;
+            marked += c.plan.choice[i].source == F8_CHOICE_DATABASE;
         ck_assert_uint_eq(marked, c.plan.n_choices);
         ck_assert_uint_gt(marked, 0);
         kc_end(&c);

@@ -36,8 +36,9 @@ const char *kv_config(bool cuda, int index)
     return cuda ? gpu[index] : cpu[index];
 }
 
-static const char *find(void *user, const f8_build_problem *problem)
+static const char *find(void *user, const f8_build_problem *problem, f8_choice_source *source)
 {
+    *source = F8_CHOICE_DATABASE;
     return problem->kernel ? user : NULL;
 }
 

@@ -114,7 +114,9 @@ static job *describe(kcase *c, const f8_target *to)
             OK(f8_kernel_lower(c->f, &c->group[g], i, to, &c->arena, &r->k, &r->bound, diag));
             const f8_build_problem problem = {.text = "", .kernel = r->k};
             f8_kernel_config v;
-            const char *variant = kc_choices ? kc_choices->find(kc_choices->user, &problem) : NULL;
+            f8_choice_source source;
+            const char *variant =
+                kc_choices ? kc_choices->find(kc_choices->user, &problem, &source) : NULL;
             if (variant && f8_kernel_config_parse(variant, &v))
                 OK(f8_kernel_with_config(r->k, &v, &c->arena, &r->k, diag));
             add_kernels(j, r, &text);
