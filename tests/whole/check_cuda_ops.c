@@ -261,6 +261,43 @@ START_TEST(relu)
 }
 END_TEST
 
+/* ---- activations that bf16 rounds ---- */
+
+/* All ops that stand for such an activation or its derivative, over all bf16 inputs: the bits of
+ * the interpreter. */
+START_TEST(rounded_activations)
+{
+    enum { N = 1 << 16, OPS = 8 };
+    static const char text[] =
+        "module m\nparam w: f32[1] ones\n"
+        "func forward(%x: f32[256, 256]) -> (%loss: f32[], %y0: f32[256, 256], %y1: f32[256, 256], "
+        "%y2: f32[256, 256], %y3: f32[256, 256], %y4: f32[256, 256], %y5: f32[256, 256], "
+        "%y6: f32[256, 256], %y7: f32[256, 256]) {\n"
+        "  return reshape(w) {shape = []}, gelu_erf(%x), gelu_tanh(%x), gelu_erf_slope(%x), "
+        "gelu_tanh_slope(%x), sigmoid_bf16(%x), silu_bf16(%x), silu_bf16_slope(%x), tanh_bf16(%x)\n"
+        "}\n";
+    running want = begin(text, "reference"), got = begin(text, targets[_i]);
+    for (int k = 0; k < 2; k++) {
+        running *r = k ? &got : &want;
+        r->step = fp8c_program_function(r->p, "eval");
+        uint32_t *x = port(r, FP8C_INPUT, "x");
+        for (uint32_t u = 0; u < N; u++)
+            x[u] = u << 16;
+        step(r);
+    }
+    for (int op = 0; op < OPS; op++) {
+        const char name[] = {'y', (char)('0' + op), 0};
+        const float *a = port(&want, FP8C_OUTPUT, name), *b = port(&got, FP8C_OUTPUT, name);
+        for (uint32_t u = 0; u < N; u++)
+            ck_assert_msg(!memcmp(&a[u], &b[u], sizeof a[u]) || (isnan(a[u]) && isnan(b[u])),
+                          "%s of %08x is %a on %s, and %a in the interpreter", name, u << 16,
+                          (double)b[u], targets[_i], (double)a[u]);
+    }
+    end(&want);
+    end(&got);
+}
+END_TEST
+
 /* ---- casts, and ties of max and min: as OPS.md says ---- */
 
 START_TEST(casts_to_integers)
@@ -509,6 +546,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_loop_test(t, large_logits, 0, N_TARGETS);
     tcase_add_loop_test(t, relu, 0, N_TARGETS);
+    tcase_add_loop_test(t, rounded_activations, 1, N_TARGETS);
     tcase_add_loop_test(t, casts_to_integers, 0, N_TARGETS);
     tcase_add_loop_test(t, ties, 0, N_TARGETS);
     tcase_add_loop_test(t, literals, 0, N_TARGETS);

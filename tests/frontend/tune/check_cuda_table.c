@@ -146,7 +146,8 @@ static void expect_model(const char *says)
     ck_assert_int_eq(f.source, 0);
     ck_assert_str_eq(f.candidate, "model");
     ck_assert_str_eq(f.algorithm, m.algorithm);
-    ck_assert_msg(*says ? strstr(f.says, says) != NULL : !*f.says, "'%s' is not '%s'", f.says, says);
+    ck_assert_msg(*says ? strstr(f.says, says) != NULL : !*f.says, "'%s' is not '%s'", f.says,
+                  says);
 }
 
 START_TEST(taken)
@@ -159,9 +160,10 @@ START_TEST(taken)
     ck_assert_msg(strstr(f.says, "has algorithms for 1 GEMMs on "), "%s", f.says);
     const f8_cli_result r = F8_CLI("explain", file, "--target", "cuda", "--recipe", "f32");
     f8_cli_ok(r);
-    ck_assert_msg(strstr(r.out, "by the table that fp8c ships: the algorithms of 1 GEMMs, of 1\n") &&
-                      strstr(r.out, other) && strstr(r.out, f.says) && !strstr(r.out, "not tuned"),
-                  "%s", r.out);
+    ck_assert_msg(
+        strstr(r.out, "by the table that fp8c ships: the algorithms of 1 GEMMs, of 1\n") &&
+            strstr(r.out, other) && strstr(r.out, f.says) && !strstr(r.out, "not tuned"),
+        "%s", r.out);
     /* the database comes first */
     plant("model", NULL, NULL);
     setenv("FP8C_TUNING_TABLE", "", 1);
@@ -259,7 +261,8 @@ START_TEST(shipped)
                                  &allocator, &arena, &t, &others, &diag) == F8_OK,
                   "%s", diag.text);
     for (; at && at[1]; at = strchr(at + 1, '\n')) {
-        const char *end = strchr(at + 1, '\n'), *device = strstr(at, "\"device\":\"sm_90a NVIDIA H");
+        const char *end = strchr(at + 1, '\n'),
+                   *device = strstr(at, "\"device\":\"sm_90a NVIDIA H");
         ck_assert_msg(end && device && device < end, "%s", at);
         lines++;
     }
