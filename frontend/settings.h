@@ -13,7 +13,7 @@ typedef struct f8_settings {
         *cache; /* the kernel cache's folder; NULL: it is turned off, or no place for one is
                    known */
     const char *tuning;  /* the tuning database's file; NULL: likewise */
-    const char *table;   /* a file in the place of the table that fp8c ships; "": none; NULL: that */
+    const char *table; /* a file in the place of the table that fp8c ships; "": none; NULL: that */
     const char *dump;    /* the folder for dumps; NULL: no dumps */
     int64_t cache_bytes; /* 0: as the cache has it */
     f8_log_level verbose;

@@ -11,7 +11,7 @@
 #include "runtime/cuda/cublaslt.h"
 
 enum {
-    PATIENCE = 1000,     /* milliseconds that a compile waits for a writer */
+    PATIENCE = 1000,      /* milliseconds that a compile waits for a writer */
     MOST_BYTES = 64 << 20 /* of a table */
 };
 
@@ -140,7 +140,8 @@ static const char *say_table(const f8_tuned_choices *t, const f8_settings *s, si
                                t->keys.device, t->keys.gemm_versions);
     if (all)
         return f8_arena_printf(
-            arena, "%s is not used: what it has for %s was measured with %s, and this machine has %s",
+            arena,
+            "%s is not used: what it has for %s was measured with %s, and this machine has %s",
             name, t->keys.device, f8_tuned_versions(t->table, 0), t->keys.gemm_versions);
     return others ? f8_arena_printf(arena, "%s is not used: it has nothing for %s, but for others",
                                     name, t->keys.device)

@@ -9,8 +9,8 @@
 
 /* The index + 1 of the problem's entry in the plan's table of choices; the entry is made at its
  * first use. */
-static f8_status record(f8_build *b, const char *problem, const char *candidate, f8_choice_source source,
-                        uint32_t *choice)
+static f8_status record(f8_build *b, const char *problem, const char *candidate,
+                        f8_choice_source source, uint32_t *choice)
 {
     f8_plan *p = b->plan;
     for (uint32_t i = 0; i < p->n_choices; i++)
@@ -44,8 +44,9 @@ f8_status f8_build_choose_gemm(f8_build *b, const char *name, f8_gemm_desc *d, u
     const uint32_t model = d->algorithm;
     f8_gemm_problem_text(d, problem);
     f8_choice_source source;
-    const char *text = find(
-        b, &(f8_build_problem){.text = problem, .name = name, .gemm = d, .target = b->facts}, &source);
+    const char *text =
+        find(b, &(f8_build_problem){.text = problem, .name = name, .gemm = d, .target = b->facts},
+             &source);
     f8_gemm_desc chosen = *d;
     const bool cuda = b->facts->kind == F8_TARGET_CUDA;
     const bool tuned = text && f8_gemm_candidate_parse(text, &chosen) &&
@@ -66,8 +67,9 @@ f8_status f8_build_choose_kernel(f8_build *b, const char *name, f8_kernel *k, in
     f8_kernel_config v = {0};
     f8_kernel_problem_text(k, extent, problem);
     f8_choice_source source;
-    const char *text = find(
-        b, &(f8_build_problem){.text = problem, .name = name, .kernel = k, .target = b->facts}, &source);
+    const char *text =
+        find(b, &(f8_build_problem){.text = problem, .name = name, .kernel = k, .target = b->facts},
+             &source);
     const bool tuned = text && f8_kernel_config_parse(text, &v);
     *out = k;
     if (tuned)

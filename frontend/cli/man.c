@@ -69,8 +69,8 @@ static const struct {
      "the file of the tuning database (default: tuning.db in the cache's folder); empty: none, and "
      "no table"},
     {"FP8C_TUNING_TABLE",
-     "an export of a tuning database in the place of the table of cuBLASLt's algorithms that fp8c ships; "
-     "empty: no table"},
+     "an export of a tuning database in the place of the table of cuBLASLt's algorithms that fp8c "
+     "ships; empty: no table"},
     {"FP8C_VERBOSE", "0, 1 or 2: log warnings only; also what is done; also each pass and kernel"},
     {"FP8C_DUMP",
      "a folder into which each compile writes the module after each pass, and the kernels"},

@@ -111,8 +111,7 @@ static tune_problem *add_problem(fp8c_tuning *t, const char *text, const char *n
     return p;
 }
 
-static const char *collect(void *user, const f8_build_problem *from,
-                           f8_choice_source *source)
+static const char *collect(void *user, const f8_build_problem *from, f8_choice_source *source)
 {
     fp8c_tuning *t = user;
     *source = F8_CHOICE_DATABASE;

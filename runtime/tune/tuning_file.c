@@ -330,10 +330,9 @@ f8_status f8_tuning_import(f8_tuning *t, const char *path, const char *device,
     F8_TRY(f8_file_read(path, MOST_BYTES, &t->allocator, &file, diag));
     f8_status status = f8_db_begin(&t->db, diag);
     if (status == F8_OK)
-        status = f8_db_end(&t->db,
-                           f8_tuning_lines(path, file.bytes, file.size, &t->allocator, take_row,
-                                           &in, diag),
-                           diag);
+        status = f8_db_end(
+            &t->db,
+            f8_tuning_lines(path, file.bytes, file.size, &t->allocator, take_row, &in, diag), diag);
     f8_file_release(&file);
     return status;
 }

@@ -149,8 +149,8 @@ static double silu_slope(double x)
     return sigmoid(x) + (fabs(x) > 700 ? 0 : x * sigmoid(x) * sigmoid(-x));
 }
 
-/* Where a function is measured: |x| <= limit, x >= least. `absolute`: its error is in units of 2^-24
- * of the larger of 1 and the result. */
+/* Where a function is measured: |x| <= limit, x >= least. `absolute`: its error is in units of
+ * 2^-24 of the larger of 1 and the result. */
 static const struct {
     f8_sfn fn;
     double (*exact)(double);
@@ -230,11 +230,11 @@ END_TEST
 START_TEST(error_at_edges)
 {
     static const float edge[] = {
-        0,          0x1p-149f,  0x1p-126f,  0x1p-24f,   0.3465736f,      0.70710677f,
-        1,          1.25f,      1.4142135f, 3.95f,      4.46875f,        4.71875f,
-        5.875f,     9.01f,      10,         87,         88.376f,    88.72284f,  87.33655f,       103.27893f,
-        103.97208f, 104,        1.5707964f, 3.1415927f, 6.2831855f,      355,
-        710,        51471.855f, 1e5f,       0x1p21f,    0x1.fffffep127f, INFINITY};
+        0,     0x1p-149f,  0x1p-126f,       0x1p-24f,   0.3465736f, 0.70710677f, 1,
+        1.25f, 1.4142135f, 3.95f,           4.46875f,   4.71875f,   5.875f,      9.01f,
+        10,    87,         88.376f,         88.72284f,  87.33655f,  103.27893f,  103.97208f,
+        104,   1.5707964f, 3.1415927f,      6.2831855f, 355,        710,         51471.855f,
+        1e5f,  0x1p21f,    0x1.fffffep127f, INFINITY};
     const f8_scalar_body *p = f8_scalar_function(functions[_i].fn);
     for (size_t k = 0; k < sizeof edge / sizeof *edge; k++) {
         uint32_t center = f8_bits(edge[k]), where = 0;
