@@ -183,6 +183,29 @@ static void column_loop(f8_cpu_printer *p, int32_t stage, LLVMValueRef begin, LL
 
 /* ---- one row ---- */
 
+/* All columns that the stage has to visit. A stage that rows may do without has sums alone: these
+ * are in scratch, where they have begun. */
+static void visit_columns(f8_cpu_printer *p, int32_t stage, uint32_t carries)
+{
+    f8_llvm_module *m = p->m;
+    const f8_kernel *k = p->k;
+    const int64_t cols = f8_kernel_reach(k, stage), whole = cols / m->lanes * m->lanes;
+    uint32_t near;
+    const bool skips = f8_kernel_may_skip(k, stage, &near);
+    f8_ll_if rare;
+    if (skips)
+        f8_ll_if_begin(m, &rare, m->ll->BuildNot(m->b, p->scalar[near], ""));
+    if (whole)
+        column_loop(p, stage, f8_ll_i64(m, 0), f8_ll_i64(m, whole), carries);
+    if (whole < cols) {
+        p->column = f8_ll_i64(m, whole);
+        p->mask = f8_cpu_const_mask(m, cols - whole);
+        column_body(p, stage);
+    }
+    if (skips)
+        f8_ll_if_end(m, &rare);
+}
+
 static void row_stage(f8_cpu_printer *p, int32_t stage)
 {
     f8_llvm_module *m = p->m;
@@ -200,14 +223,7 @@ static void row_stage(f8_cpu_printer *p, int32_t stage)
             p->carry[carries++] = f8_cpu_max_identity(m, k->instr[n].op);
         }
     }
-    const int64_t whole = k->cols / m->lanes * m->lanes;
-    if (whole)
-        column_loop(p, stage, f8_ll_i64(m, 0), f8_ll_i64(m, whole), carries);
-    if (whole < k->cols) {
-        p->column = f8_ll_i64(m, whole);
-        p->mask = f8_cpu_const_mask(m, k->cols - whole);
-        column_body(p, stage);
-    }
+    visit_columns(p, stage, carries);
     for (uint32_t i = 0; i < carries; i++)
         p->scalar[p->owner[i]] = f8_cpu_finish_max(p, k->instr[p->owner[i]].op, p->carry[i]);
     for (uint32_t n = 0; n < k->n_instrs; n++)

@@ -228,23 +228,37 @@ static bool is_call(const f8_kinstr *i, f8_sfn fn)
     return i->op == F8_K_CALL && i->sub == fn;
 }
 
-/* Whether value n is zero or less, or NaN: x - max x, or, in a softmax's logarithm, that less
- * log(sum exp(x - max x)). If no x is NaN and the maximum is finite, one of the terms is exp(0) = 1
- * and none is negative, so in any order the sum is at least 1 and its logarithm at least 0. If the
- * maximum is infinite, Inf - Inf is a term and the sum NaN. */
+/* Whether n is a sum of exp(x - max x). If no x is NaN and the maximum is finite, one of the terms
+ * is exp(0) = 1 and none is negative, so in any order the sum is at least 1 and its logarithm at
+ * least 0. If the maximum is infinite, Inf - Inf is a term and the sum NaN. A wide row's sum may be
+ * below 1 by what its factor was rounded by. *off: x - max x. */
+static bool is_sum_below(const f8_kernel *k, uint32_t n, uint32_t *off)
+{
+    f8_exp_sum s;
+    const uint32_t sum = f8_kernel_exp_sum(k, n, &s) ? s.rare : n;
+    const f8_kinstr *all = k->instr, *term = &all[all[sum].a], *x = &all[term->a];
+    *off = term->a;
+    return all[sum].op == F8_K_SUM && is_call(term, F8_FN_EXP) && x->op == F8_K_SCALAR &&
+           x->sub == F8_S_FSUB && all[x->b].op == F8_K_MAX && all[x->b].a == x->a;
+}
+
+/* Whether value n is NaN or at most 16, as f8_exp_below wants it, or its exp is not asked for: x -
+ * max x, or, in a softmax's logarithm, that less log(sum exp(x - max x)); or what a wide row is
+ * added up from. */
 static bool is_below(const f8_kernel *k, uint32_t n)
 {
+    const uint32_t most = 0x41800000u; /* 16 */
     const f8_kinstr *all = k->instr, *i = &all[n];
+    uint32_t off;
+    f8_exp_sum s;
     if (i->op != F8_K_SCALAR || i->sub != F8_S_FSUB)
         return false;
     const f8_kinstr *less = &all[i->b];
-    if (less->op == F8_K_MAX)
-        return less->a == i->a;
-    if (!is_call(less, F8_FN_LOG) || all[less->a].op != F8_K_SUM)
-        return false;
-    const f8_kinstr *term = &all[all[less->a].a], *x = &all[i->a];
-    return is_call(term, F8_FN_EXP) && term->a == i->a && x->op == F8_K_SCALAR &&
-           x->sub == F8_S_FSUB && all[x->b].op == F8_K_MAX && all[x->b].a == x->a;
+    if (less->op == F8_K_MAX && less->a == i->a)
+        return true;
+    if (is_call(less, F8_FN_LOG))
+        return is_sum_below(k, less->a, &off) && off == i->a;
+    return less->op == F8_K_MAX && f8_kernel_exp_sum_term(k, n, &s) && s.above <= most;
 }
 
 /* Whether value n is the number of the column, which the code has as c + e. */

@@ -286,7 +286,8 @@ static void print_ring_row(f8_cuda_printer *p)
 static void print_wide_row(f8_cuda_printer *p)
 {
     const int sets = p->l.sets, each = f8_cuda_rows_step(p) * sets;
-    const long long cols = p->l.cols, most = cols / each * each;
+    const int64_t reach = f8_kernel_reach(p->k, p->stage);
+    const long long cols = p->l.split || p->l.staged ? p->l.cols : reach, most = cols / each * each;
     if (p->l.staged) { /* all rows of the block are in the same columns */
         f8_cuda_scope(p);
         if (f8_cuda_rows_in_turns(p))
@@ -334,7 +335,13 @@ void f8_cuda_rows_stage(f8_cuda_printer *p, int32_t stage)
         print_vectors(p, NULL);
         f8_cuda_close(p);
     } else {
+        uint32_t near;
+        const bool skips = f8_kernel_may_skip(p->k, stage, &near);
+        if (skips) /* the same for all threads of a row: its values are */
+            f8_cuda_open(p, "if (!%s)", f8_cuda_value(p, near).s);
         print_wide_row(p);
+        if (skips)
+            f8_cuda_close(p);
     }
     if (f8_cuda_rows_stage_reduces(p->k, stage))
         f8_cuda_rows_reduce_end(p);

@@ -304,6 +304,7 @@ void f8_kb_finish(f8_kb *b)
     f8_kernel *k = b->k;
     if (b->status != F8_OK)
         return;
+    f8_kernel_order_exp_sums(k);
     k->n_stages = 1;
     for (uint32_t n = 0; n < k->n_instrs; n++) {
         if ((uint32_t)f8_kinstr_known(&k->instr[n]) >= k->n_stages)

@@ -206,6 +206,30 @@ bool f8_kinstr_is_root(const f8_kinstr *i);
 /* Rows of a task of a kernel that reduces columns, a multiple of every block; else 0. */
 int64_t f8_kernel_task_rows(const f8_kernel *k);
 
+/* ---- exp_sum.c: the sum of exp(x - max x) of a wide row ---- */
+
+/* Its parts, as instructions. near: the maximum `top` of x lies less than a constant above `first`,
+ * the maximum of the first columns. Then the sum is made of `usual` = sum exp(x - first), and
+ * `rare` = sum exp(x - top) is not asked for; else the other way round. above: the constant's
+ * bits. */
+typedef struct f8_exp_sum {
+    uint32_t x, top, first, near, usual, rare, above;
+} f8_exp_sum;
+
+/* Whether instruction n is such a sum. */
+bool f8_kernel_exp_sum(const f8_kernel *k, uint32_t n, f8_exp_sum *s);
+/* Whether instruction `difference` is x - first of such a sum, whose exp has no other reader than
+ * `usual`, nor that another one than the sum. */
+bool f8_kernel_exp_sum_term(const f8_kernel *k, uint32_t difference, f8_exp_sum *s);
+/* How many columns, from the first on, the column loop of a stage has to visit: all, unless it
+ * finds the maximum of the first columns alone. */
+int64_t f8_kernel_reach(const f8_kernel *k, int32_t stage);
+/* Whether the column loop of a stage may be left out for rows in which instruction *near holds. */
+bool f8_kernel_may_skip(const f8_kernel *k, int32_t stage, uint32_t *near);
+/* Called when all instructions exist: `first` is found before anything else, `top` in the stage of
+ * `usual`, and `rare` in a later one. */
+void f8_kernel_order_exp_sums(f8_kernel *k);
+
 /* Bytes from the first element of a value to its last. */
 int64_t f8_kernel_span(const f8_type *t, const f8_place *p);
 /* The number of SUMs in the stage that has the most. */

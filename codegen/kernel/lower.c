@@ -5,6 +5,7 @@
 #include <string.h>
 
 static uint32_t value(f8_kb *b, f8_ref ref, const f8_type *reader);
+static uint32_t lower_node(f8_kb *b, f8_ref ref);
 
 /* ---- what is known about values ---- */
 
@@ -58,11 +59,30 @@ static void remember(f8_kb *b, f8_ref ref, uint32_t instr)
     b->entry[b->n_entries++] = (f8_kb_entry){ref, instr};
 }
 
+/* Whether ref is made of constants alone. All chunks of a head share such a node, which comes before
+ * all others of every chunk but the first. So it is lowered where it is first read: then the chunks
+ * have one description. */
+static bool is_of_constants(const f8_kb *b, f8_ref ref)
+{
+    const f8_node *n = f8_at(b->graph, ref);
+    bool all = f8_op_facts(n->op)->cls == F8_POINTWISE;
+    for (uint32_t i = 0; i < n->n_in; i++) {
+        const f8_op op = f8_at(b->graph, n->in[i])->op;
+        all &= op == F8_OP_CONST || op == F8_OP_IOTA;
+    }
+    return all;
+}
+
 static uint32_t computed(f8_kb *b, f8_ref ref)
 {
     for (uint32_t i = b->n_entries; i-- > 0;)
         if (b->entry[i].ref == ref)
             return b->entry[i].instr;
+    if (in_phase(b, ref) && is_of_constants(b, ref)) {
+        const uint32_t v = lower_node(b, ref);
+        remember(b, ref, v);
+        return v;
+    }
     return f8_kb_fail(b, ref, "a value is used before it is computed:");
 }
 
@@ -488,7 +508,8 @@ f8_status f8_kernel_describe(const f8_func *f, const f8_group *g, uint32_t phase
     choose_domain(&b);
     f8_kb_begin(&b);
     for (uint32_t i = 0; i < b.phase->n_nodes && b.status == F8_OK; i++)
-        remember(&b, b.phase->node[i], lower_node(&b, b.phase->node[i]));
+        if (!is_of_constants(&b, b.phase->node[i]))
+            remember(&b, b.phase->node[i], lower_node(&b, b.phase->node[i]));
     for (uint32_t i = 0; i < b.phase->n_nodes && b.status == F8_OK; i++)
         if (writes(&b, b.phase->node[i]))
             store(&b, b.phase->node[i]);

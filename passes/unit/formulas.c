@@ -364,11 +364,38 @@ typedef struct softmax_row {
     f8_ref top, log_sum;
 } softmax_row;
 
+/* Wide rows are not read once more for their maximum before terms can be added. Their terms are
+ * exp(x - first), with the largest of the first columns in its place, and the sum is brought to the
+ * maximum at the end. Where that is much above `first`, the sum is the usual one. (ir/README.md) */
+enum { WIDE_COLUMNS = 8192, FIRST_COLUMNS = 4096, MOST_ABOVE = 16 };
+
+static f8_ref sum_of_exp(f8_graph *g, f8_ref x, f8_ref less)
+{
+    return f8_row_sum(g, f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, x, less)));
+}
+
+static f8_ref wide_sum_of_exp(f8_graph *g, f8_ref x, f8_ref top)
+{
+    const f8_attr columns = F8_INTS(F8_A_SHAPE, ((f8_ints){1, {f8_type_columns(f8_type_of(g, x))}}));
+    const f8_ref column = f8_make(g, F8_OP_IOTA, NULL, 0, &columns, 1);
+    const f8_ref early = f8_binary(g, F8_OP_LT, column, const_i32(g, FIRST_COLUMNS));
+    const f8_ref some = f8_select(g, early, x, f8_const(g, -INFINITY));
+    const f8_ref first = f8_reduce(g, F8_OP_REDUCE_MAX, some, -1);
+    const f8_ref near =
+        f8_binary(g, F8_OP_LT, f8_binary(g, F8_OP_SUB, top, first), f8_const(g, MOST_ABOVE));
+    const f8_ref factor = f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, first, top));
+    const f8_ref usual = f8_binary(g, F8_OP_MUL, sum_of_exp(g, x, first), factor);
+    return f8_select(g, near, usual, sum_of_exp(g, x, top));
+}
+
 static softmax_row softmax_of_row(f8_graph *g, f8_ref x)
 {
     softmax_row s = {.top = f8_reduce(g, F8_OP_REDUCE_MAX, x, -1)};
-    f8_ref e = f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, x, s.top));
-    s.log_sum = f8_unary(g, F8_OP_LOG, f8_row_sum(g, e));
+    if (!x)
+        return s;
+    const bool wide = f8_type_columns(f8_type_of(g, x)) > WIDE_COLUMNS;
+    s.log_sum =
+        f8_unary(g, F8_OP_LOG, wide ? wide_sum_of_exp(g, x, s.top) : sum_of_exp(g, x, s.top));
     return s;
 }
 
