@@ -373,6 +373,28 @@ START_TEST(losses)
 }
 END_TEST
 
+/* The same, with sums that begin with the largest of the first columns. In some rows they do, in
+ * others not; where they do not, what is left out is far out of exp's range. */
+START_TEST(wide_losses)
+{
+    static const int wide[] = {1500, 3000, 8193, 9000, 20000, 35000, 50257, 50368, 70001};
+    kcase c;
+    kc_begin(&c);
+    c.specials = _i & 1;
+    c.seed = (uint64_t)_i + 17;
+    for (int i = 3 + _i % 2; i < N_WIDTHS; i += 2) {
+        const int first = 1 + widths[i] * (_i % 3) / 3;
+        kc_wide_loss(&c, _i & 2 ? F8_F32 : F8_BF16, 33, widths[i],
+                     (kc_wide){first, 16, _i & 4 ? 40 : 1, i % 3 == 0});
+    }
+    for (int i = _i % 4; i < 9; i += 4)
+        kc_wide_loss(&c, _i & 2 ? F8_BF16 : F8_F32, i & 1 ? 1 : 5, wide[i],
+                     (kc_wide){_i & 1 ? 4096 : 100, 16, _i & 4 ? 40 : 1, false});
+    check(&c);
+    kc_end(&c);
+}
+END_TEST
+
 START_TEST(in_place)
 {
     kcase c;
@@ -487,6 +509,7 @@ Suite *f8_suite(void)
     tcase_add_test(device, gathers);
     tcase_add_test(device, targets);
     tcase_add_loop_test(device, losses, 0, 4);
+    tcase_add_loop_test(device, wide_losses, 0, 8);
     tcase_add_test(device, in_place);
     for (int i = 2; i < N_WIDTHS; i += 4)
         tcase_add_loop_test(device, views, i, i + 1);

@@ -242,6 +242,38 @@ START_TEST(targets)
 }
 END_TEST
 
+/* Sums that begin with the largest of the first columns: in some rows they do, in others not. */
+START_TEST(wide_losses)
+{
+    const int cols = kc_ragged[_i];
+    for (int how = 0; how < 8; how++) {
+        kcase c;
+        kc_begin(&c);
+        c.specials = how & 1;
+        c.seed = (uint64_t)(8 * _i + how);
+        kc_wide_loss(&c, how & 1 ? F8_BF16 : F8_F32, how & 2 ? 1 : 33, cols,
+                     (kc_wide){1 + cols * (how % 3) / 3, how & 4 ? 16 : 0.5, how & 4 ? 40 : 1,
+                               how == 5});
+        kc_check(&c);
+        kc_end(&c);
+    }
+}
+END_TEST
+
+START_TEST(wide_losses_of_vocabularies)
+{
+    static const int wide[] = {8193, 9000, 50257};
+    kcase c;
+    kc_begin(&c);
+    c.specials = _i & 1;
+    for (int i = 0; i < 3; i++)
+        kc_wide_loss(&c, i & 1 ? F8_BF16 : F8_F32, 2 * i + 1, wide[i],
+                     (kc_wide){4096, 16, _i & 2 ? 40 : 1, false});
+    kc_check(&c);
+    kc_end(&c);
+}
+END_TEST
+
 START_TEST(in_place)
 {
     kcase c;
@@ -392,6 +424,8 @@ Suite *f8_suite(void)
     tcase_add_loop_test(rows, rolls, 0, 7);
     tcase_add_loop_test(rows, embeddings, 0, KC_RAGGED);
     tcase_add_loop_test(rows, targets, 0, KC_RAGGED);
+    tcase_add_loop_test(rows, wide_losses, 0, KC_RAGGED);
+    tcase_add_loop_test(rows, wide_losses_of_vocabularies, 0, 4);
     tcase_add_loop_test(rows, in_place, 0, KC_RAGGED);
     tcase_add_loop_test(rows, copies, 0, KC_RAGGED);
     tcase_add_loop_test(rows, views, 0, KC_RAGGED);

@@ -1,6 +1,8 @@
 /* See kernel_bodies.h. */
 #include "tests/shared/kernel/kernel_bodies.h"
 
+#include <math.h>
+
 #include "codegen/kernel/kernel.h"
 #include "ir/num/granularity.h"
 
@@ -363,24 +365,54 @@ void kc_targets(kcase *c, int cols)
     kc_phase(c, 4, cols);
 }
 
-void kc_loss(kcase *c, f8_dtype dtype, int rows, int cols)
+/* The end of a cross-entropy: each row's loss, and the gradient of x. */
+static void finish_loss(kcase *c, f8_ref x, f8_ref top, f8_ref sum, int rows, int cols)
 {
     f8_graph *g = c->g;
-    const f8_ref from = kc_input(c, dtype, 2, rows, cols), x = f8_cast(g, from, F8_F32),
-                 ids = kc_ids(c, cols, 2, rows, 1), scale = kc_input(c, F8_F32, 2, rows, 1);
+    const f8_ref ids = kc_ids(c, cols, 2, rows, 1), scale = kc_input(c, F8_F32, 2, rows, 1);
     const f8_attr shape = F8_INTS(F8_A_SHAPE, ((f8_ints){1, {cols}}));
     const f8_ref hit = f8_binary(g, F8_OP_EQ, f8_make(g, F8_OP_IOTA, NULL, 0, &shape, 1), ids),
                  own = f8_reduce(g, F8_OP_REDUCE_SUM, f8_select(g, hit, x, f8_const(g, 0)), -1);
-    const f8_ref top = f8_reduce(g, F8_OP_REDUCE_MAX, x, -1), off = f8_binary(g, F8_OP_SUB, x, top),
-                 sum = f8_reduce(g, F8_OP_REDUCE_SUM, f8_unary(g, F8_OP_EXP, off), -1),
-                 lse = f8_unary(g, F8_OP_LOG, sum),
-                 p = f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, off, lse));
+    const f8_ref lse = f8_unary(g, F8_OP_LOG, sum),
+                 p = kc_exp_off(c, f8_binary(g, F8_OP_SUB, x, top), lse);
     kc_out(c, f8_binary(g, F8_OP_ADD, f8_binary(g, F8_OP_SUB, top, own), lse));
     kc_out(c, f8_cast(g,
                       f8_binary(g, F8_OP_MUL, f8_binary(g, F8_OP_SUB, p, f8_cast(g, hit, F8_F32)),
                                 scale),
                       F8_BF16));
     kc_phase(c, rows, cols);
+}
+
+void kc_loss(kcase *c, f8_dtype dtype, int rows, int cols)
+{
+    f8_graph *g = c->g;
+    const f8_ref x = f8_cast(g, kc_input(c, dtype, 2, rows, cols), F8_F32),
+                 top = f8_reduce(g, F8_OP_REDUCE_MAX, x, -1),
+                 sum = f8_reduce(g, F8_OP_REDUCE_SUM, kc_exp_off(c, x, top), -1);
+    finish_loss(c, x, top, sum, rows, cols);
+}
+
+void kc_wide_loss(kcase *c, f8_dtype dtype, int rows, int cols, kc_wide how)
+{
+    f8_graph *g = c->g;
+    const f8_attr shape = F8_INTS(F8_A_SHAPE, ((f8_ints){1, {cols}})),
+                  of[] = {F8_FLOAT(F8_A_VALUE, how.first), F8_INT(F8_A_TO, F8_I32)};
+    const f8_ref read = f8_cast(g, kc_input(c, dtype, 2, rows, cols), F8_F32),
+                 x = how.size != 1 ? f8_binary(g, F8_OP_MUL, read, f8_const(g, how.size)) : read,
+                 top = f8_reduce(g, F8_OP_REDUCE_MAX, x, -1);
+    const f8_ref early = f8_binary(g, F8_OP_LT, f8_make(g, F8_OP_IOTA, NULL, 0, &shape, 1),
+                                   f8_make(g, F8_OP_CONST, NULL, 0, of, 2));
+    const f8_ref some = f8_select(g, early, x, f8_const(g, -INFINITY)),
+                 first = f8_reduce(g, F8_OP_REDUCE_MAX, some, -1);
+    const f8_ref near =
+        f8_binary(g, F8_OP_LT, f8_binary(g, F8_OP_SUB, top, first), f8_const(g, how.above));
+    const f8_ref rare = f8_reduce(g, F8_OP_REDUCE_SUM, kc_exp_off(c, x, top), -1);
+    const f8_ref usual = f8_binary(
+        g, F8_OP_MUL, f8_reduce(g, F8_OP_REDUCE_SUM, kc_exp_off(c, x, first), -1),
+        kc_exp_off(c, first, top));
+    if (how.out)
+        kc_out(c, rare);
+    finish_loss(c, x, top, f8_select(g, near, usual, rare), rows, cols);
 }
 
 /* ---- places ---- */

@@ -81,6 +81,15 @@ void kc_targets(kcase *c, int cols);
 /* A head's cross-entropy of rows of logits in `dtype`: the loss of each row, and the gradient of
  * the logits in bf16. */
 void kc_loss(kcase *c, f8_dtype dtype, int rows, int cols);
+/* The same as wide rows have it, of x = size times the logits: the sum begins with the largest of
+ * the first `first` columns, if no x lies `above` or more above it. `out`: the sum that is asked
+ * for in the other rows alone is stored, too. */
+typedef struct kc_wide {
+    int first;
+    double above, size;
+    bool out;
+} kc_wide;
+void kc_wide_loss(kcase *c, f8_dtype dtype, int rows, int cols, kc_wide how);
 /* Results over their own operands: values along rows, of rows and, in a flat phase, of one operand
  * twice. */
 void kc_in_place(kcase *c, int rows, int cols);
