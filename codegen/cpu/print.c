@@ -225,6 +225,14 @@ void f8_cpu_print_scalar(f8_cpu_printer *p, uint32_t n)
     }
 }
 
+LLVMValueRef f8_cpu_element(f8_cpu_printer *p, int32_t buffer, LLVMValueRef column)
+{
+    const f8_dtype t = p->k->buffer[buffer].dtype;
+    LLVMTypeRef element = element_type(p->m, t);
+    LLVMValueRef at = f8_ll_at(p->m, element, p->pointer[buffer], column);
+    return widen(p->m, t, f8_ll_load(p->m, element, at));
+}
+
 void f8_cpu_store_scalar(f8_cpu_printer *p, uint32_t n)
 {
     const f8_kinstr *i = &p->k->instr[n];

@@ -44,6 +44,8 @@ f8_status f8_cpu_printer_begin(f8_cpu_printer *p, f8_arena *arena, f8_diag *d);
 void f8_cpu_row_pointers(f8_cpu_printer *p);
 
 void f8_cpu_print_scalar(f8_cpu_printer *p, uint32_t n); /* sets scalar[n] */
+/* Element `column` (i64) of the row of a buffer whose elements are floats. */
+LLVMValueRef f8_cpu_element(f8_cpu_printer *p, int32_t buffer, LLVMValueRef column);
 void f8_cpu_store_scalar(f8_cpu_printer *p, uint32_t n);
 
 /* Sets vector[n]: loaded from its slot of near memory if an earlier stage computed it, else

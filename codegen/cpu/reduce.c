@@ -29,6 +29,26 @@ bool f8_cpu_carried(const f8_kinstr *i)
 
 /* ---- sums of rows ---- */
 
+bool f8_cpu_adds(const f8_kernel *k, uint32_t n)
+{
+    uint32_t x, id;
+    return k->instr[n].op == F8_K_SUM && !f8_kernel_picked(k, n, &x, &id);
+}
+
+/* x[id] + 0, or 0 if no column is id. */
+LLVMValueRef f8_cpu_pick(f8_cpu_printer *p, uint32_t n)
+{
+    f8_llvm_module *m = p->m;
+    uint32_t x, id;
+    f8_kernel_picked(p->k, n, &x, &id);
+    LLVMValueRef column = m->ll->BuildSExt(m->b, p->scalar[id], m->i64, "");
+    LLVMValueRef there = m->ll->BuildICmp(m->b, LLVMIntULT, column, f8_ll_i64(m, p->k->cols), "");
+    column = m->ll->BuildSelect(m->b, there, column, f8_ll_i64(m, 0), "");
+    LLVMValueRef v = f8_cpu_element(p, p->k->instr[x].buffer, column);
+    v = m->ll->BuildFAdd(m->b, v, f8_ll_f32(m, 0), "");
+    return m->ll->BuildSelect(m->b, there, v, f8_ll_f32(m, 0), "");
+}
+
 /* The lanes of a sum that exist, rounded up to a power of two; those beyond the end of the row are
  * padding. */
 static int64_t lanes_used(const f8_kernel *k)
@@ -43,7 +63,7 @@ static LLVMValueRef sum_lanes(f8_cpu_printer *p, uint32_t n)
 {
     int64_t slot = 0;
     for (uint32_t i = 0; i < n; i++)
-        slot += p->k->instr[i].op == F8_K_SUM && p->k->instr[i].stage == p->k->instr[n].stage;
+        slot += f8_cpu_adds(p->k, i) && p->k->instr[i].stage == p->k->instr[n].stage;
     return f8_ll_at(p->m, p->m->f32, p->lanes, f8_ll_i64(p->m, slot * F8_SUM_LANES));
 }
 

@@ -11,6 +11,10 @@ int64_t f8_cpu_padded(int64_t cols);
 /* true in the first `count` lanes */
 LLVMValueRef f8_cpu_const_mask(f8_llvm_module *m, int64_t count);
 
+/* Whether instruction n is a SUM whose terms are added, and not one that is picked: `pick` returns
+ * such a sum. */
+bool f8_cpu_adds(const f8_kernel *k, uint32_t n);
+LLVMValueRef f8_cpu_pick(f8_cpu_printer *p, uint32_t n);
 /* SUM n of a row: clears its lanes in scratch; adds the vector at p->column; returns the sum. */
 void f8_cpu_start_sum(f8_cpu_printer *p, uint32_t n);
 void f8_cpu_add_to_sum(f8_cpu_printer *p, uint32_t n, LLVMValueRef x);

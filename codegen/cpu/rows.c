@@ -70,7 +70,10 @@ static void reduce_vector(f8_cpu_printer *p, uint32_t n, LLVMValueRef *carry)
     const f8_kinstr *i = &p->k->instr[n];
     LLVMValueRef x = f8_cpu_vector(p, i->a);
     switch (i->op) {
-    case F8_K_SUM: f8_cpu_add_to_sum(p, n, masked(p, x, f8_ll_vf32(m, -0.0f))); break;
+    case F8_K_SUM:
+        if (f8_cpu_adds(p->k, n))
+            f8_cpu_add_to_sum(p, n, masked(p, x, f8_ll_vf32(m, -0.0f)));
+        break;
     case F8_K_COLSUM: {
         LLVMValueRef at = f8_ll_at(m, m->f32, p->partial[n], p->column);
         LLVMValueRef sum = f8_ll_vload(m, m->f32, at, NULL, NULL);
@@ -216,8 +219,10 @@ static void row_stage(f8_cpu_printer *p, int32_t stage)
     for (uint32_t n = 0; n < k->n_instrs; n++) {
         if (!p->needed[n] || k->instr[n].stage != stage)
             continue;
-        if (k->instr[n].op == F8_K_SUM)
+        if (f8_cpu_adds(k, n))
             f8_cpu_start_sum(p, n);
+        else if (k->instr[n].op == F8_K_SUM)
+            p->scalar[n] = f8_cpu_pick(p, n);
         if (f8_cpu_carried(&k->instr[n])) {
             p->owner[carries] = n;
             p->carry[carries++] = f8_cpu_max_identity(m, k->instr[n].op);
@@ -227,7 +232,7 @@ static void row_stage(f8_cpu_printer *p, int32_t stage)
     for (uint32_t i = 0; i < carries; i++)
         p->scalar[p->owner[i]] = f8_cpu_finish_max(p, k->instr[p->owner[i]].op, p->carry[i]);
     for (uint32_t n = 0; n < k->n_instrs; n++)
-        if (p->needed[n] && k->instr[n].op == F8_K_SUM && k->instr[n].stage == stage)
+        if (p->needed[n] && k->instr[n].stage == stage && f8_cpu_adds(k, n))
             p->scalar[n] = f8_cpu_finish_sum(p, n);
     for (uint32_t n = 0; n < k->n_instrs; n++)
         if (p->needed[n] && k->instr[n].op == F8_K_BLOCKAMAX && k->instr[n].stage == stage)

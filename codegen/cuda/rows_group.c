@@ -288,6 +288,8 @@ static void print_wide_row(f8_cuda_printer *p)
     const int sets = p->l.sets, each = f8_cuda_rows_step(p) * sets;
     const int64_t reach = f8_kernel_reach(p->k, p->stage);
     const long long cols = p->l.split || p->l.staged ? p->l.cols : reach, most = cols / each * each;
+    if (cols == 0)
+        return;
     if (p->l.staged) { /* all rows of the block are in the same columns */
         f8_cuda_scope(p);
         if (f8_cuda_rows_in_turns(p))

@@ -25,60 +25,22 @@ int f8_cuda_rows_reduced_before(const f8_kernel *k, int32_t stage)
     return n;
 }
 
-/* Whether something is stored to columns up to this stage: perhaps to where the row is. */
-static bool has_stored(const f8_cuda_printer *p, int32_t stage)
-{
-    for (uint32_t n = 0; n < p->k->n_instrs; n++)
-        if (p->k->instr[n].op == F8_K_STORE && p->k->instr[n].stage <= stage)
-            return true;
-    return false;
-}
-
-static bool is_scalar(const f8_kinstr *i, f8_sop op)
-{
-    return i->op == F8_K_SCALAR && i->sub == op;
-}
-
-/* If n is a sum over c of (c == id ? x[c] : 0), with an id of the row and x as it lies in memory:
- * the LOAD of x, and in *id the id; else -1. No sum is needed: it is x[id] + 0, or 0 where no
- * column is id. All else that is added is +0, which changes nothing but the sign of a zero. */
-static int64_t picked(const f8_cuda_printer *p, uint32_t n, uint32_t *id)
-{
-    const f8_kinstr *all = p->k->instr;
-    if (all[n].op != F8_K_SUM || p->k->cols < 2 || has_stored(p, all[n].stage))
-        return -1;
-    const f8_kinstr *sel = &all[all[n].a];
-    if (!is_scalar(sel, F8_S_SEL_F))
-        return -1;
-    const f8_kinstr *same = &all[sel->a], *x = &all[sel->b], *zero = &all[sel->c];
-    if (!is_scalar(same, F8_S_IEQ) || !is_scalar(zero, F8_S_CONST_F) || zero->imm)
-        return -1;
-    const bool left = all[same->a].op == F8_K_INDEX;
-    *id = left ? same->b : same->a;
-    if (all[left ? same->a : same->b].op != F8_K_INDEX || all[*id].op != F8_K_LOAD ||
-        all[*id].ext != F8_EXT_ROW)
-        return -1;
-    if (x->op != F8_K_LOAD || x->ext != F8_EXT_FULL || x->group)
-        return -1;
-    const f8_kbuffer *b = &p->k->buffer[x->buffer];
-    return b->ids < 0 && (b->dtype == F8_F32 || b->dtype == F8_BF16) ? (int64_t)sel->b : -1;
-}
-
 static bool is_reduced(const f8_cuda_printer *p, uint32_t n)
 {
     const f8_kinstr *i = &p->k->instr[n];
-    uint32_t id;
-    return p->needed[n] && f8_kinstr_reduces(i) && i->stage == p->stage && picked(p, n, &id) < 0;
+    uint32_t x, id;
+    return p->needed[n] && f8_kinstr_reduces(i) && i->stage == p->stage &&
+           !f8_kernel_picked(p->k, n, &x, &id);
 }
 
 /* Before any column of the stage: a later stage may store where x is. */
 static void print_picked(f8_cuda_printer *p)
 {
     for (uint32_t n = 0; n < p->k->n_instrs; n++) {
-        uint32_t id;
-        if (p->k->instr[n].stage != p->stage || picked(p, n, &id) < 0)
+        uint32_t x, id;
+        if (p->k->instr[n].stage != p->stage || !f8_kernel_picked(p->k, n, &x, &id))
             continue;
-        const int32_t buffer = p->k->instr[p->k->instr[p->k->instr[n].a].b].buffer;
+        const int32_t buffer = p->k->instr[x].buffer;
         const bool whole = p->k->buffer[buffer].dtype == F8_F32;
         f8_cuda_line(p, "const float v%u = v%u < %lldu ? %sq%d[v%u]%s + 0.0f : 0.0f;", n, id,
                      (long long)p->k->cols, whole ? "" : "f8_from_bf16(", buffer, id,

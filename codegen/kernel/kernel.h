@@ -206,9 +206,13 @@ bool f8_kinstr_is_root(const f8_kinstr *i);
 /* Rows of a task of a kernel that reduces columns, a multiple of every block; else 0. */
 int64_t f8_kernel_task_rows(const f8_kernel *k);
 
-/* ---- exp_sum.c: the sum of exp(x - max x) of a wide row ---- */
+/* ---- visits.c: what need not be visited ---- */
 
-/* Its parts, as instructions. near: the maximum `top` of x lies less than a constant above `first`,
+/* Whether instruction n is a sum over c of (c == id ? x[c] : 0), with an id of the row and x as it
+ * lies in memory: then the LOADs of both. It is x[id] + 0, or 0 where no column is id. */
+bool f8_kernel_picked(const f8_kernel *k, uint32_t n, uint32_t *x, uint32_t *id);
+
+/* The parts of a wide row's sum of exp(x - max x), as instructions. near: the maximum `top` of x lies less than a constant above `first`,
  * the maximum of the first columns. Then the sum is made of `usual` = sum exp(x - first), and
  * `rare` = sum exp(x - top) is not asked for; else the other way round. above: the constant's
  * bits. */
@@ -222,7 +226,7 @@ bool f8_kernel_exp_sum(const f8_kernel *k, uint32_t n, f8_exp_sum *s);
  * `usual`, nor that another one than the sum. */
 bool f8_kernel_exp_sum_term(const f8_kernel *k, uint32_t difference, f8_exp_sum *s);
 /* How many columns, from the first on, the column loop of a stage has to visit: all, unless it
- * finds the maximum of the first columns alone. */
+ * finds the maximum of the first columns alone, or nothing but picked elements. */
 int64_t f8_kernel_reach(const f8_kernel *k, int32_t stage);
 /* Whether the column loop of a stage may be left out for rows in which instruction *near holds. */
 bool f8_kernel_may_skip(const f8_kernel *k, int32_t stage, uint32_t *near);
@@ -232,7 +236,7 @@ void f8_kernel_order_exp_sums(f8_kernel *k);
 
 /* Bytes from the first element of a value to its last. */
 int64_t f8_kernel_span(const f8_type *t, const f8_place *p);
-/* The number of SUMs in the stage that has the most. */
+/* The number of SUMs in the stage that has the most; those that are picked do not count. */
 int64_t f8_kernel_most_sums(const f8_kernel *k);
 
 /* Fills text and hash. f8_kernel_lower calls it. */

@@ -513,10 +513,10 @@ f8_status f8_kernel_describe(const f8_func *f, const f8_group *g, uint32_t phase
     for (uint32_t i = 0; i < b.phase->n_nodes && b.status == F8_OK; i++)
         if (writes(&b, b.phase->node[i]))
             store(&b, b.phase->node[i]);
+    k->cols = k->flat ? 0 : b.cols;
     f8_kb_finish(&b);
     if (b.status != F8_OK)
         return b.status;
-    k->cols = k->flat ? 0 : b.cols;
     *out = k;
     return F8_OK;
 }

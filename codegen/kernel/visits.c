@@ -1,16 +1,57 @@
-/* The sum of exp(x - max x) of a wide row as the cross-entropy has it (passes/unit/formulas.c):
+/* Which columns and which rows the stages of a kernel have to visit. What is found here changes no
+ * value.
+ *
+ * A sum over c of (c == id ? x[c] : 0) is x[id] + 0, so no stage visits a column for its sake. The
+ * sum of exp(x - max x) of a wide row is, as the cross-entropy has it (passes/unit/formulas.c),
  *
  *     top = max x;  first = max (column < F ? x : -inf);  near = top - first < C
  *     near ? sum exp(x - first) * exp(first - top) : sum exp(x - top)
  *
- * What is found here changes no value. It says which columns and which rows a stage need not
- * visit. */
+ * so one stage visits F columns, and another one is for the few rows that are not near. */
 #include "codegen/kernel/kernel.h"
 
 static bool is_scalar(const f8_kinstr *i, f8_sop op)
 {
     return i->op == F8_K_SCALAR && i->sub == op;
 }
+
+/* ---- picked elements ---- */
+
+/* Whether something is stored to columns up to this stage: perhaps to where the row is. */
+static bool has_stored(const f8_kernel *k, int32_t stage)
+{
+    for (uint32_t n = 0; n < k->n_instrs; n++)
+        if (k->instr[n].op == F8_K_STORE && k->instr[n].stage <= stage &&
+            (k->instr[n].ext & (F8_EXT_COL | F8_EXT_BLOCK)))
+            return true;
+    return false;
+}
+
+/* All that is added but x[id] is +0, which changes nothing but the sign of a zero. */
+bool f8_kernel_picked(const f8_kernel *k, uint32_t n, uint32_t *x, uint32_t *id)
+{
+    const f8_kinstr *all = k->instr;
+    if (all[n].op != F8_K_SUM || k->cols < 2)
+        return false;
+    const f8_kinstr *sel = &all[all[n].a];
+    if (!is_scalar(sel, F8_S_SEL_F))
+        return false;
+    const f8_kinstr *same = &all[sel->a], *from = &all[sel->b], *zero = &all[sel->c];
+    if (!is_scalar(same, F8_S_IEQ) || !is_scalar(zero, F8_S_CONST_F) || zero->imm)
+        return false;
+    const bool left = all[same->a].op == F8_K_INDEX;
+    *x = sel->b;
+    *id = left ? same->b : same->a;
+    if (all[left ? same->a : same->b].op != F8_K_INDEX || all[*id].op != F8_K_LOAD ||
+        all[*id].ext != F8_EXT_ROW || from->op != F8_K_LOAD || from->ext != F8_EXT_FULL ||
+        from->group)
+        return false;
+    const f8_kbuffer *b = &k->buffer[from->buffer];
+    return b->ids < 0 && (b->dtype == F8_F32 || b->dtype == F8_BF16) &&
+           !has_stored(k, all[n].stage);
+}
+
+/* ---- sums of wide rows ---- */
 
 /* Whether i is exp(x - y); then they are in *x and *y. */
 static bool is_exp_of_difference(const f8_kernel *k, uint32_t i, uint32_t *x, uint32_t *y)
@@ -29,11 +70,15 @@ static bool is_sum_of_exp(const f8_kernel *k, uint32_t i, uint32_t *x, uint32_t 
     return k->instr[i].op == F8_K_SUM && is_exp_of_difference(k, k->instr[i].a, x, y);
 }
 
-/* The columns of which i is the maximum: the first ones alone, or all. *x: of what. */
+/* The columns that root i has to see: all, or the first ones if it is their maximum, or none if it
+ * is picked. *x: of what it is the maximum. */
 static int64_t columns_of(const f8_kernel *k, uint32_t i, uint32_t *x)
 {
     const f8_kinstr *sel = &k->instr[k->instr[i].a];
     const uint32_t minus_inf = 0xff800000u;
+    uint32_t id;
+    if (f8_kernel_picked(k, i, x, &id))
+        return 0;
     *x = k->instr[i].a;
     if (k->instr[i].op != F8_K_MAX || !is_scalar(sel, F8_S_SEL_F))
         return k->cols;
@@ -149,8 +194,9 @@ static int64_t condition_of(const f8_kernel *k, uint32_t n)
 bool f8_kernel_may_skip(const f8_kernel *k, int32_t stage, uint32_t *near)
 {
     int64_t found = -1;
+    uint32_t x;
     for (uint32_t n = 0; n < k->n_instrs; n++) {
-        if (!is_made_in(&k->instr[n], stage))
+        if (!is_made_in(&k->instr[n], stage) || columns_of(k, n, &x) == 0)
             continue;
         const int64_t condition = condition_of(k, n);
         if (condition < 0 || (found >= 0 && found != condition) ||
