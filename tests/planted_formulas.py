@@ -21,12 +21,13 @@ import tempfile
 
 SOURCE = "passes/unit/formulas.c"
 # Programs and their test cases. The last one only says that bits changed, so it comes last.
-JUDGES = [("check_formulas", "definitions"), ("check_gradients", "gradients"), ("check_formulas", "bits")]
+JUDGES = [("check_formulas", "definitions"), ("check_wide_losses", "definition"), ("check_gradients", "gradients"),
+          ("check_formulas", "bits")]
 FUNCTIONS = ["f8_mean_of", "row_rsqrt", "f8_layernorm_rows", "f8_rmsnorm_rows", "f8_layernorm", "f8_rmsnorm", "f8_softmax",
              "f8_silu", "f8_silu_slope", "gelu_gate", "f8_gelu", "f8_gelu_slope", "f8_rotated", "f8_dropped",
-             "target_hit", "target_is_class", "softmax_of_row", "where_counted", "counted_rows", "f8_ce_losses",
-             "f8_ce_result", "f8_ce_scale", "f8_ce_grad", "f8_linear", "f8_amax_tensor", "f8_scale_of_amax",
-             "f8_history_pushed"]
+             "target_hit", "target_is_class", "sum_of_exp", "wide_sum_of_exp", "softmax_of_row", "where_counted",
+             "counted_rows", "f8_ce_losses", "f8_ce_result", "f8_ce_scale", "f8_ce_grad", "f8_linear", "f8_amax_tensor",
+             "f8_scale_of_amax", "f8_history_pushed"]
 # Another op of as many operands, with another result for some operand.
 OTHER = {"ADD": "SUB", "SUB": "ADD", "MUL": "DIV", "DIV": "MUL", "MIN": "MAX", "AND": "OR", "LT": "LE", "EQ": "LE",
          "REDUCE_MAX": "REDUCE_SUM", "REDUCE_SUM": "REDUCE_MAX", "REDUCE_AMAX": "REDUCE_MAX", "EXP": "TANH",

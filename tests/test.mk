@@ -145,7 +145,7 @@ check-ranks: deps
 	@FP8C_KILLS=$(or $(KILLS),50) $(if $(SEED),FP8C_SEED=$(SEED)) tests/ranks_faults $(BUILD)
 
 # Each change that is planted in a composite's formula must be found by a test (tests/README.md).
-FORMULA_JUDGES := check_formulas check_gradients
+FORMULA_JUDGES := check_formulas check_wide_losses check_gradients
 check-formulas: deps
 	@$(MAKE) --no-print-directory $(JOBS) $(FORMULA_JUDGES:%=$(BUILD)/tests/%)
 	@CC='$(CC)' CFLAGS='$(CFLAGS)' LINK='$(call object,$(SHARED)) $(LIBRARY) $(CHECK) $(LDLIBS) -ljansson' \

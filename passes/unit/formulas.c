@@ -364,28 +364,29 @@ typedef struct softmax_row {
     f8_ref top, log_sum;
 } softmax_row;
 
-/* Wide rows are not read once more for their maximum before terms can be added. Their terms are
- * exp(x - first), with the largest of the first columns in its place, and the sum is brought to the
- * maximum at the end. Where that is much above `first`, the sum is the usual one. (ir/README.md) */
-enum { WIDE_COLUMNS = 8192, FIRST_COLUMNS = 4096, MOST_ABOVE = 16 };
+/* Terms of wide rows are added before the row's largest is known: as exp(x - first), of the largest
+ * of the first columns. The sum is then brought to the largest of all. Where that lies far above
+ * `first`, the sum is the usual one (ir/README.md, "Cross-entropy"). In a row of so many columns or
+ * fewer, kernels keep the terms. */
+enum { NARROW_COLUMNS = 8192 };
 
 static f8_ref sum_of_exp(f8_graph *g, f8_ref x, f8_ref less)
 {
     return f8_row_sum(g, f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, x, less)));
 }
 
-static f8_ref wide_sum_of_exp(f8_graph *g, f8_ref x, f8_ref top)
+static f8_ref wide_sum_of_exp(f8_graph *g, f8_ref x, f8_ref largest)
 {
-    const f8_attr columns = F8_INTS(F8_A_SHAPE, ((f8_ints){1, {f8_type_columns(f8_type_of(g, x))}}));
-    const f8_ref column = f8_make(g, F8_OP_IOTA, NULL, 0, &columns, 1);
-    const f8_ref early = f8_binary(g, F8_OP_LT, column, const_i32(g, FIRST_COLUMNS));
+    const f8_attr shape = F8_INTS(F8_A_SHAPE, ((f8_ints){1, {f8_type_columns(f8_type_of(g, x))}}));
+    const f8_ref column = f8_make(g, F8_OP_IOTA, NULL, 0, &shape, 1);
+    const f8_ref early = f8_binary(g, F8_OP_LT, column, const_i32(g, 4096));
     const f8_ref some = f8_select(g, early, x, f8_const(g, -INFINITY));
     const f8_ref first = f8_reduce(g, F8_OP_REDUCE_MAX, some, -1);
-    const f8_ref near =
-        f8_binary(g, F8_OP_LT, f8_binary(g, F8_OP_SUB, top, first), f8_const(g, MOST_ABOVE));
-    const f8_ref factor = f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, first, top));
+    const f8_ref above = f8_binary(g, F8_OP_SUB, largest, first);
+    const f8_ref factor = f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, first, largest));
     const f8_ref usual = f8_binary(g, F8_OP_MUL, sum_of_exp(g, x, first), factor);
-    return f8_select(g, near, usual, sum_of_exp(g, x, top));
+    const f8_ref near = f8_binary(g, F8_OP_LT, above, f8_const(g, 16));
+    return f8_select(g, near, usual, sum_of_exp(g, x, largest));
 }
 
 static softmax_row softmax_of_row(f8_graph *g, f8_ref x)
@@ -393,7 +394,7 @@ static softmax_row softmax_of_row(f8_graph *g, f8_ref x)
     softmax_row s = {.top = f8_reduce(g, F8_OP_REDUCE_MAX, x, -1)};
     if (!x)
         return s;
-    const bool wide = f8_type_columns(f8_type_of(g, x)) > WIDE_COLUMNS;
+    const bool wide = f8_type_columns(f8_type_of(g, x)) > NARROW_COLUMNS;
     s.log_sum =
         f8_unary(g, F8_OP_LOG, wide ? wide_sum_of_exp(g, x, s.top) : sum_of_exp(g, x, s.top));
     return s;

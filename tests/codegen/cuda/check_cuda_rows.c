@@ -385,11 +385,11 @@ START_TEST(wide_losses)
     for (int i = 3 + _i % 2; i < N_WIDTHS; i += 2) {
         const int first = 1 + widths[i] * (_i % 3) / 3;
         kc_wide_loss(&c, _i & 2 ? F8_F32 : F8_BF16, 33, widths[i],
-                     (kc_wide){first, 16, _i & 4 ? 40 : 1, i % 3 == 0});
+                     (kc_wide){first, 16, _i & 4 ? 40 : 1, (kc_wide_out)(i % 3)});
     }
     for (int i = _i % 4; i < 9; i += 4)
         kc_wide_loss(&c, _i & 2 ? F8_BF16 : F8_F32, i & 1 ? 1 : 5, wide[i],
-                     (kc_wide){_i & 1 ? 4096 : 100, 16, _i & 4 ? 40 : 1, false});
+                     (kc_wide){_i & 1 ? 4096 : 100, 16, _i & 4 ? 40 : 1, KC_WIDE_NONE});
     check(&c);
     kc_end(&c);
 }

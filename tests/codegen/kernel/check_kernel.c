@@ -253,7 +253,7 @@ START_TEST(wide_losses)
         c.seed = (uint64_t)(8 * _i + how);
         kc_wide_loss(&c, how & 1 ? F8_BF16 : F8_F32, how & 2 ? 1 : 33, cols,
                      (kc_wide){1 + cols * (how % 3) / 3, how & 4 ? 16 : 0.5, how & 4 ? 40 : 1,
-                               how == 5});
+                               how < 3 ? (kc_wide_out)how : KC_WIDE_NONE});
         kc_check(&c);
         kc_end(&c);
     }
@@ -268,7 +268,7 @@ START_TEST(wide_losses_of_vocabularies)
     c.specials = _i & 1;
     for (int i = 0; i < 3; i++)
         kc_wide_loss(&c, i & 1 ? F8_BF16 : F8_F32, 2 * i + 1, wide[i],
-                     (kc_wide){4096, 16, _i & 2 ? 40 : 1, false});
+                     (kc_wide){4096, 16, _i & 2 ? 40 : 1, KC_WIDE_NONE});
     kc_check(&c);
     kc_end(&c);
 }

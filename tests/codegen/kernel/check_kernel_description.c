@@ -60,6 +60,49 @@ START_TEST(description)
 }
 END_TEST
 
+/* Which stages visit which columns of a wide row's cross-entropy: the first ones for their maximum,
+ * all of them for the maximum and the usual sum, none for the other sum in most rows, and all for
+ * the gradient. No column for the logit of the target. Where the other sum is stored, no row is
+ * left out. */
+START_TEST(visits_of_a_wide_row)
+{
+    for (int out = KC_WIDE_NONE; out <= KC_WIDE_USUAL; out++) {
+        kcase c;
+        kc_begin(&c);
+        kc_wide_loss(&c, F8_F32, 4, 9000, (kc_wide){4096, 16, 1, (kc_wide_out)out});
+        f8_kernel *k;
+        f8_binding bound;
+        ck_assert(f8_kernel_lower(c.f, &c.group[0], 0, NULL, &c.arena, &k, &bound, &c.diag) ==
+                  F8_OK);
+        uint32_t near, x, id, n_picked = 0;
+        f8_exp_sum s = {0};
+        bool found = false;
+        for (uint32_t n = 0; n < k->n_instrs; n++) {
+            found = found || f8_kernel_exp_sum(k, n, &s);
+            n_picked += f8_kernel_picked(k, n, &x, &id);
+        }
+        ck_assert(found);
+        ck_assert_uint_eq(n_picked, 1);
+        ck_assert_uint_eq(k->n_stages, 4);
+        ck_assert_int_eq(f8_kernel_most_sums(k), 1);
+        ck_assert_int_eq(f8_kernel_reach(k, 0), 4096);
+        for (int32_t stage = 1; stage < 4; stage++)
+            ck_assert_int_eq(f8_kernel_reach(k, stage), 9000);
+        for (int32_t stage = 0; stage < 4; stage++)
+            ck_assert_int_eq(f8_kernel_may_skip(k, stage, &near),
+                             stage == 2 && out != KC_WIDE_RARE);
+        ck_assert_int_eq(k->instr[s.first].stage, 0);
+        ck_assert_int_eq(k->instr[s.top].stage, 1);
+        ck_assert_int_eq(k->instr[s.usual].stage, 1);
+        ck_assert_int_eq(k->instr[s.rare].stage, 2);
+        f8_exp_sum again;
+        ck_assert_int_eq(f8_kernel_exp_sum_term(k, k->instr[k->instr[s.usual].a].a, &again),
+                         out != KC_WIDE_USUAL);
+        kc_end(&c);
+    }
+}
+END_TEST
+
 /* ---- descriptions for other targets ---- */
 
 /* Codes and their transpose from one read, with row statistics, column sums and a padded row
@@ -237,6 +280,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(rows, vector_along_both, 0, 9);
     tcase_add_test(rows, shared_kernels);
     tcase_add_test(rows, description);
+    tcase_add_test(rows, visits_of_a_wide_row);
     suite_add_tcase(s, rows);
     return s;
 }

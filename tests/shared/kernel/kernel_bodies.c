@@ -407,11 +407,12 @@ void kc_wide_loss(kcase *c, f8_dtype dtype, int rows, int cols, kc_wide how)
     const f8_ref near =
         f8_binary(g, F8_OP_LT, f8_binary(g, F8_OP_SUB, top, first), f8_const(g, how.above));
     const f8_ref rare = f8_reduce(g, F8_OP_REDUCE_SUM, kc_exp_off(c, x, top), -1);
-    const f8_ref usual = f8_binary(
-        g, F8_OP_MUL, f8_reduce(g, F8_OP_REDUCE_SUM, kc_exp_off(c, x, first), -1),
-        kc_exp_off(c, first, top));
-    if (how.out)
+    const f8_ref most = f8_reduce(g, F8_OP_REDUCE_SUM, kc_exp_off(c, x, first), -1),
+                 usual = f8_binary(g, F8_OP_MUL, most, kc_exp_off(c, first, top));
+    if (how.out == KC_WIDE_RARE)
         kc_out(c, rare);
+    if (how.out == KC_WIDE_USUAL)
+        kc_out(c, most);
     finish_loss(c, x, top, f8_select(g, near, usual, rare), rows, cols);
 }
 

@@ -23,6 +23,8 @@ bool kv_body(kcase *c, int index)
     case 16: kc_softmax(c, 300, 16); return true;
     case 17: kc_norm_backward(c, 70, 1100, true, true, true); return true; /* wide and staged */
     case 18: kc_residual_norm(c, 40, 1100); return true;
+    case 19: kc_wide_loss(c, F8_F32, 33, 333, (kc_wide){100, 0.5, 1, KC_WIDE_NONE}); return true;
+    case 20: kc_wide_loss(c, F8_F32, 5, 9000, (kc_wide){4096, 16, 9, KC_WIDE_NONE}); return true;
     default: return false;
     }
 }
