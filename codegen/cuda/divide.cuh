@@ -1,7 +1,7 @@
 /* Division and square root of generated kernels, rounded to nearest for every operand and without a
  * branch. The compiler's own forms (__fdiv_rn, __fsqrt_rn) call a function for operands out of a
  * middle range; a call keeps the compiler from interleaving neighbouring elements. The
- * header also has exp for arguments known to be zero or less.
+ * header also has exp for arguments known to be 16 or less.
  *
  * Plain C over fp8c.cuh, so that a test includes it as it is. `ulps` moves the seed, which is the
  * hardware's approximation: results are the same from -1 to 1 and, of the root, from -2 to 2. */

@@ -131,6 +131,52 @@ START_TEST(large_logits)
 }
 END_TEST
 
+/* The loss of logits x, and their gradient in dx, on a target. */
+static float loss_of(const char *target, int rows, int classes, const float *x, float *dx)
+{
+    char text[512];
+    snprintf(text, sizeof text,
+             "module m\nparam x: f32[%d, %d] zeros\n"
+             "func forward(%%t: i32[%d]) -> (%%loss: f32[]) {\n"
+             "  return cross_entropy(x, %%t) {ignore = 5}\n}\n",
+             rows, classes, rows);
+    running r = begin(text, target);
+    int32_t *t = port(&r, FP8C_INPUT, "t");
+    for (int i = 0; i < rows; i++)
+        t[i] = (7 * i + classes - 1) % classes;
+    write_variable(&r, "x", x);
+    const float loss = step(&r);
+    read_variable(&r, "grad.x", dx);
+    end(&r);
+    return loss;
+}
+
+/* Every target has the interpreter's bits, however few or many the classes are. From 8193 on the
+ * sums of some rows begin with the largest of the first 4096, and of others not. */
+START_TEST(losses_bit_by_bit)
+{
+    static const int classes[] = {1, 7, 255, 257, 8193, 50257};
+    for (size_t k = 0; k < sizeof classes / sizeof *classes; k++)
+        for (int rows = 1; rows <= 33; rows += 32) {
+            const size_t n = (size_t)rows * (size_t)classes[k];
+            float *x = malloc(n * sizeof *x), *dx[2] = {malloc(n * sizeof *x), malloc(n * sizeof *x)};
+            for (size_t i = 0; i < n; i++)
+                x[i] = 0.37f * (float)(i * 29 % 31) - (float)(i % 7);
+            for (int r = 0; r < rows; r += 3) /* far above what the row begins with */
+                x[(size_t)(r + 1) * (size_t)classes[k] - 1] = 12 + (float)r;
+            const float want = loss_of("reference", rows, classes[k], x, dx[0]),
+                        got = loss_of(targets[_i], rows, classes[k], x, dx[1]);
+            ck_assert_msg(!memcmp(&want, &got, sizeof got), "%d rows of %d on %s: %a, not %a", rows,
+                          classes[k], targets[_i], (double)got, (double)want);
+            ck_assert_msg(!memcmp(dx[0], dx[1], n * sizeof *x),
+                          "the gradient of %d rows of %d on %s", rows, classes[k], targets[_i]);
+            free(x);
+            free(dx[0]);
+            free(dx[1]);
+        }
+}
+END_TEST
+
 /* ---- ops of a parameter x: y, and the gradient of sum(y k) ---- */
 
 enum { MOST = 4200, MOST_RESULTS = 8 };
@@ -545,6 +591,7 @@ Suite *f8_suite(void)
     TCase *t = tcase_create("ops");
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_loop_test(t, large_logits, 0, N_TARGETS);
+    tcase_add_loop_test(t, losses_bit_by_bit, 1, N_TARGETS);
     tcase_add_loop_test(t, relu, 0, N_TARGETS);
     tcase_add_loop_test(t, rounded_activations, 1, N_TARGETS);
     tcase_add_loop_test(t, casts_to_integers, 0, N_TARGETS);

@@ -150,6 +150,12 @@ START_TEST(compiled_losses)
     kc_loss(&c, F8_BF16, 100, wide[_i]);
     check_compiled(&c, 0);
     kc_end(&c);
+    for (f8_dtype dtype = F8_F32; dtype <= F8_BF16; dtype++) {
+        kc_begin(&c);
+        kc_wide_loss(&c, dtype, 100, wide[_i], (kc_wide){4096, 16, 1, KC_WIDE_NONE});
+        check_compiled(&c, 0);
+        kc_end(&c);
+    }
 }
 END_TEST
 

@@ -62,6 +62,8 @@ START_TEST(cuda)
     kc_begin(&c);
     for (int body = 0; body < 14; body++)
         ck_assert(kv_body(&c, body));
+    for (int body = 19; body < 21; body++)
+        ck_assert(kv_body(&c, body));
     kc_check_on_device(&c, &device);
     kc_end(&c);
     cuda_device_close(&device);
@@ -146,7 +148,9 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, 300);
     tcase_add_checked_fixture(t, NULL, plain);
     tcase_add_loop_test(t, cpu, 0, 17);
+    tcase_add_loop_test(t, cpu, 19, 21);
     tcase_add_loop_test(t, cpu_compiled_fast, 0, 17);
+    tcase_add_loop_test(t, cpu_compiled_fast, 19, 21);
     tcase_add_loop_test(t, cuda, 0, 3);
     tcase_add_test(t, texts_and_back);
     tcase_add_test(t, texts_that_are_none);
