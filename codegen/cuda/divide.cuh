@@ -74,9 +74,9 @@ F8_DEV float f8_root_from(float a, int ulps)
 }
 F8_DEV float f8_root(float a) { return f8_root_from(a, 0); }
 
-/* exp (ir/num/scalar.def) of x <= 16 or NaN, the same bits: without the test for overflow, and since
- * 2^(n + 63) is normal for every n, with one factor made of bits and one constant instead of two
- * halves. The first product is exact, the second rounds. */
+/* exp (ir/num/scalar.def) of x <= 16 or NaN, the same bits: without the test for overflow, and
+ * since 2^(n + 63) is normal for every n, with one factor made of bits and one constant instead of
+ * two halves. The first product is exact, the second rounds. */
 F8_DEV float f8_exp_below(float x)
 {
     const float least = f8_maximum(x, -0x1.ap+6f);

@@ -78,20 +78,6 @@ int64_t f8_kernel_span(const f8_type *t, const f8_place *p)
     return ((rows > 0 ? rows - 1 : 0) * p->stride + f8_type_columns(t)) * size;
 }
 
-int64_t f8_kernel_most_sums(const f8_kernel *k)
-{
-    int64_t most = 0;
-    for (int32_t stage = 0; stage < (int32_t)k->n_stages; stage++) {
-        int64_t sums = 0;
-        uint32_t x, id;
-        for (uint32_t n = 0; n < k->n_instrs; n++)
-            sums += k->instr[n].op == F8_K_SUM && k->instr[n].stage == stage &&
-                    !f8_kernel_picked(k, n, &x, &id);
-        most = sums > most ? sums : most;
-    }
-    return most;
-}
-
 uint32_t f8_kernel_needed(const f8_kernel *k, uint32_t stage, bool *needed)
 {
     uint32_t count = 0;

@@ -211,11 +211,13 @@ int64_t f8_kernel_task_rows(const f8_kernel *k);
 /* Whether instruction n is a sum over c of (c == id ? x[c] : 0), with an id of the row and x as it
  * lies in memory: then the LOADs of both. It is x[id] + 0, or 0 where no column is id. */
 bool f8_kernel_picked(const f8_kernel *k, uint32_t n, uint32_t *x, uint32_t *id);
+/* The number of SUMs in the stage that has the most; those that are picked do not count. */
+int64_t f8_kernel_most_sums(const f8_kernel *k);
 
-/* The parts of a wide row's sum of exp(x - max x), as instructions. near: the maximum `top` of x lies less than a constant above `first`,
- * the maximum of the first columns. Then the sum is made of `usual` = sum exp(x - first), and
- * `rare` = sum exp(x - top) is not asked for; else the other way round. above: the constant's
- * bits. */
+/* The parts of a wide row's sum of exp(x - max x), as instructions. near: the maximum `top` of x
+ * lies less than a constant above `first`, the maximum of the first columns. Then the sum is made
+ * of `usual` = sum exp(x - first), and `rare` = sum exp(x - top) is not asked for; else the other
+ * way round. above: the constant's bits. */
 typedef struct f8_exp_sum {
     uint32_t x, top, first, near, usual, rare, above;
 } f8_exp_sum;
@@ -236,8 +238,6 @@ void f8_kernel_order_exp_sums(f8_kernel *k);
 
 /* Bytes from the first element of a value to its last. */
 int64_t f8_kernel_span(const f8_type *t, const f8_place *p);
-/* The number of SUMs in the stage that has the most; those that are picked do not count. */
-int64_t f8_kernel_most_sums(const f8_kernel *k);
 
 /* Fills text and hash. f8_kernel_lower calls it. */
 f8_status f8_kernel_print(f8_kernel *k, f8_arena *arena, f8_diag *d);

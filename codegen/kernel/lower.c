@@ -59,9 +59,9 @@ static void remember(f8_kb *b, f8_ref ref, uint32_t instr)
     b->entry[b->n_entries++] = (f8_kb_entry){ref, instr};
 }
 
-/* Whether ref is made of constants alone. All chunks of a head share such a node, which comes before
- * all others of every chunk but the first. So it is lowered where it is first read: then the chunks
- * have one description. */
+/* Whether ref is made of constants alone. All chunks of a head share such a node, which comes
+ * before all others of every chunk but the first. So it is lowered where it is first read: then the
+ * chunks have one description. */
 static bool is_of_constants(const f8_kb *b, f8_ref ref)
 {
     const f8_node *n = f8_at(b->graph, ref);

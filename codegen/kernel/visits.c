@@ -51,6 +51,20 @@ bool f8_kernel_picked(const f8_kernel *k, uint32_t n, uint32_t *x, uint32_t *id)
            !has_stored(k, all[n].stage);
 }
 
+int64_t f8_kernel_most_sums(const f8_kernel *k)
+{
+    int64_t most = 0;
+    for (int32_t stage = 0; stage < (int32_t)k->n_stages; stage++) {
+        int64_t sums = 0;
+        uint32_t x, id;
+        for (uint32_t n = 0; n < k->n_instrs; n++)
+            sums += k->instr[n].op == F8_K_SUM && k->instr[n].stage == stage &&
+                    !f8_kernel_picked(k, n, &x, &id);
+        most = sums > most ? sums : most;
+    }
+    return most;
+}
+
 /* ---- sums of wide rows ---- */
 
 /* Whether i is exp(x - y); then they are in *x and *y. */

@@ -159,7 +159,8 @@ START_TEST(losses_bit_by_bit)
     for (size_t k = 0; k < sizeof classes / sizeof *classes; k++)
         for (int rows = 1; rows <= 33; rows += 32) {
             const size_t n = (size_t)rows * (size_t)classes[k];
-            float *x = malloc(n * sizeof *x), *dx[2] = {malloc(n * sizeof *x), malloc(n * sizeof *x)};
+            float *x = malloc(n * sizeof *x),
+                  *dx[2] = {malloc(n * sizeof *x), malloc(n * sizeof *x)};
             for (size_t i = 0; i < n; i++)
                 x[i] = 0.37f * (float)(i * 29 % 31) - (float)(i % 7);
             for (int r = 0; r < rows; r += 3) /* far above what the row begins with */

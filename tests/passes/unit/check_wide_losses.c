@@ -75,23 +75,21 @@ typedef struct content {
 } content;
 
 static const content contents[] = {
-    {3, 0, 0},
-    {0, 0, 0},                     /* all equal */
-    {3, 9, FIRST - 1},             /* the largest in the last of the first columns */
-    {3, 9, FIRST},                 /* in the next one */
-    {1, 16.5f, -1},                /* about 16 above */
-    {0, 16, -1},                   /* exactly */
-    {0, 15.999999f, -1},           /* and just less */
-    {0, 16.000002f, -1},           /* and just more */
-    {3, 60, -1},      {3, -60, 0}, /* far above; first of all far below */
-    {3, 1e30f, -1},   {3, 1e30f, 0},
-    {1e30f, 2e30f, 7},
-    {3, -1e30f, 1},   {3, -INFINITY, 2},
-    {3, INFINITY, 3}, {3, INFINITY, -1},
-    {3, NAN, 5},      {3, NAN, -1},
-    {INFINITY, -INFINITY, 0}, /* all -Inf */
-    {-INFINITY, 3, -1},       /* all -Inf but the last */
-    {-INFINITY, 3, 0},        /* and but the first */
+    {3, 0, 0},           {0, 0, 0},   /* all equal */
+    {3, 9, FIRST - 1},                /* the largest in the last of the first columns */
+    {3, 9, FIRST},                    /* in the next one */
+    {1, 16.5f, -1},                   /* about 16 above */
+    {0, 16, -1},                      /* exactly */
+    {0, 15.999999f, -1},              /* and just less */
+    {0, 16.000002f, -1},              /* and just more */
+    {3, 60, -1},         {3, -60, 0}, /* far above; first of all far below */
+    {3, 1e30f, -1},      {3, 1e30f, 0},
+    {1e30f, 2e30f, 7},   {3, -1e30f, 1},
+    {3, -INFINITY, 2},   {3, INFINITY, 3},
+    {3, INFINITY, -1},   {3, NAN, 5},
+    {3, NAN, -1},        {INFINITY, -INFINITY, 0}, /* all -Inf */
+    {-INFINITY, 3, -1},                            /* all -Inf but the last */
+    {-INFINITY, 3, 0},                             /* and but the first */
 };
 enum { N_CONTENTS = sizeof contents / sizeof *contents };
 
@@ -142,11 +140,12 @@ static void run(losses *l)
 {
     char text[512];
     test_unit t;
-    snprintf(text, sizeof text,
-             "module m\nfunc forward(%%x: f32[%d, %d], %%t: i32[%d], %%dy: f32[%d]) -> (%%y: f32[%d], "
-             "%%dx: f32[%d, %d]) {\n  return cross_entropy(%%x, %%t) {reduction = \"none\"}, "
-             "cross_entropy_grad(%%x, %%t, %%dy) {reduction = \"none\"}\n}\n",
-             l->rows, l->n, l->rows, l->rows, l->rows, l->rows, l->n);
+    snprintf(
+        text, sizeof text,
+        "module m\nfunc forward(%%x: f32[%d, %d], %%t: i32[%d], %%dy: f32[%d]) -> (%%y: f32[%d], "
+        "%%dx: f32[%d, %d]) {\n  return cross_entropy(%%x, %%t) {reduction = \"none\"}, "
+        "cross_entropy_grad(%%x, %%t, %%dy) {reduction = \"none\"}\n}\n",
+        l->rows, l->n, l->rows, l->rows, l->rows, l->rows, l->n);
     test_unit_parse(&t, text, "f32");
     test_pass(&t, f8_pass_decompose);
     const f8_func *f = test_func(&t, "forward");
@@ -183,8 +182,9 @@ static void check_bound(const losses *l, int r)
     /* log has 1.3 ulp; the difference, and the loss, are rounded once */
     const double of_log = bound_of_sum(l->n) + 1.3 * 2 * u * log(sum);
     const double most = of_log + u * below + u * want + 0x1p-140;
-    ck_assert_msg(fabs((double)l->loss[r] - want) <= most, "%d columns, row %d: %.9g, not %.9g +- %g",
-                  l->n, r, (double)l->loss[r], want, most);
+    ck_assert_msg(fabs((double)l->loss[r] - want) <= most,
+                  "%d columns, row %d: %.9g, not %.9g +- %g", l->n, r, (double)l->loss[r], want,
+                  most);
     for (int i = 0; i < l->n; i++) {
         const double off = (double)x[i] - largest, p = exp(off) / sum;
         const double near = p * (of_log + u * (2 * fabs(off) + log(sum) + 4)) + 3 * u + 0x1p-140;
@@ -217,8 +217,9 @@ START_TEST(by_definition)
         for (int r = 0; r < rows; r++) {
             const float *x = l.x + (size_t)r * (size_t)n, *got = l.dx + (size_t)r * (size_t)n;
             define(x, n, l.t[r], l.dy[r], &loss, dx);
-            ck_assert_msg(same(loss, l.loss[r]), "seed %d, %d columns, row %d: the loss is %a, not %a",
-                          100 * _i + rows, n, r, (double)l.loss[r], (double)loss);
+            ck_assert_msg(same(loss, l.loss[r]),
+                          "seed %d, %d columns, row %d: the loss is %a, not %a", 100 * _i + rows, n,
+                          r, (double)l.loss[r], (double)loss);
             for (int i = 0; i < n; i++)
                 ck_assert_msg(same(dx[i], got[i]),
                               "seed %d, %d columns, row %d, column %d: %a, not %a", 100 * _i + rows,

@@ -82,8 +82,8 @@ void kc_targets(kcase *c, int cols);
  * the logits in bf16. */
 void kc_loss(kcase *c, f8_dtype dtype, int rows, int cols);
 /* The same as wide rows have it, of x = size times the logits: the sum begins with the largest of
- * the first `first` columns, if no x lies `above` or more above it. `out`: what is asked for in some
- * rows alone is stored, too, and so has to be right in all. */
+ * the first `first` columns, if no x lies `above` or more above it. `out`: what is asked for in
+ * some rows alone is stored, too, and so has to be right in all. */
 typedef enum kc_wide_out { KC_WIDE_NONE, KC_WIDE_RARE, KC_WIDE_USUAL } kc_wide_out;
 typedef struct kc_wide {
     int first;
