@@ -144,9 +144,10 @@ void f8_cuda_rows_add_handed(f8_cuda_printer *p)
         print_hand(p, n);
         if (p->l.group > F8_SUM_LANES)
             f8_cuda_open(p, "if (lane < %d)", F8_SUM_LANES);
+        f8_cuda_line(p, "const float *const own = hand + lane;");
         f8_cuda_line(p, "F8_UNROLL for (int j = 0; j < %d; j++)",
                      p->l.sets * p->l.vector * (p->l.group / F8_SUM_LANES));
-        f8_cuda_line(p, "    s%u[0] = s%u[0] + hand[j * %d + lane];", n, n, F8_SUM_LANES);
+        f8_cuda_line(p, "    s%u[0] = s%u[0] + own[j * %d];", n, n, F8_SUM_LANES);
         if (p->l.group > F8_SUM_LANES)
             f8_cuda_close(p);
         f8_cuda_close(p);
