@@ -73,6 +73,11 @@ size_t f8_gemm_workspace(const f8_gemm *gemm); /* bytes, 64-byte aligned */
  * F8_ERR_LIBRARY when oneDNN fails. */
 f8_status f8_gemm_run(f8_gemm *gemm, f8_pool *pool, const void *a, const void *b, float *c,
                       const void *a_scale, const void *b_scale, void *workspace);
+/* The same for a desc that accumulates, of a C that counts as zeros, whatever it holds: the bits of
+ * a run after C was set to +0. Each tile is set to zeros right before its first sum is added, so C
+ * is not read from memory. */
+f8_status f8_gemm_run_afresh(f8_gemm *gemm, f8_pool *pool, const void *a, const void *b, float *c,
+                             const void *a_scale, const void *b_scale, void *workspace);
 
 /* ---- for the tuner: gemm_candidates.c ---- */
 

@@ -9,6 +9,7 @@
 #include "runtime/cpu/gemm_internal.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 enum {
     PACK_ROWS = 128, /* of a shared A, in one packing task */
@@ -22,6 +23,7 @@ typedef struct run_state {
     f8_gemm_scales scales_a, scales_b;
     char *shared, *threads; /* in the workspace */
     int64_t first, count;   /* this round's chunks of k */
+    bool afresh;            /* C counts as zeros */
     _Atomic int status;     /* the first failure of any thread */
 } run_state;
 
@@ -210,9 +212,18 @@ static f8_status run_in_c(const run_state *s, int thread, int64_t m, int64_t n, 
     return F8_OK;
 }
 
+static void clear_tile(const run_state *s, int64_t m, int64_t n)
+{
+    const tile_place p = place_tile(s, 0, m, n, 0);
+    for (int64_t i = 0; i < p.rows; i++)
+        memset(p.c + i * p.ldc, 0, (size_t)p.cols * sizeof *p.c);
+}
+
 static f8_status run_tile(const run_state *s, int thread, int64_t m, int64_t n, int64_t k,
                           const char *a, const char *b)
 {
+    if (s->afresh && k == 0)
+        clear_tile(s, m, n);
     if (s->g->f64)
         return run_f64(s, thread, m, n, a, b);
     return (s->g->through_t ? run_through_t : run_in_c)(s, thread, m, n, k, a, b);
@@ -351,8 +362,8 @@ static f8_status run_batch(const run_state *first, f8_pool *pool)
     return (f8_status)atomic_load(&b.status);
 }
 
-f8_status f8_gemm_run(f8_gemm *gemm, f8_pool *pool, const void *a, const void *b, float *c,
-                      const void *a_scale, const void *b_scale, void *workspace)
+static f8_status run_gemm(f8_gemm *gemm, f8_pool *pool, const void *a, const void *b, float *c,
+                          const void *a_scale, const void *b_scale, void *workspace, bool afresh)
 {
     const f8_gemm_desc *d = &gemm->desc;
     if (f8_pool_threads(pool) > gemm->n_threads || (!d->has_alpha && (a_scale || b_scale)))
@@ -362,6 +373,7 @@ f8_status f8_gemm_run(f8_gemm *gemm, f8_pool *pool, const void *a, const void *b
         .a = {a, d->lda, gemm->source_a, d->trans_a, NULL},
         .b = {b, d->ldb, gemm->source_b, d->trans_b, NULL},
         .c = c,
+        .afresh = afresh,
         .scales_a = f8_gemm_scales_of(d, true, a_scale),
         .scales_b = f8_gemm_scales_of(d, false, b_scale),
         .shared = workspace,
@@ -374,4 +386,17 @@ f8_status f8_gemm_run(f8_gemm *gemm, f8_pool *pool, const void *a, const void *b
         return run_batch(&s, pool);
     run_rounds(&s, f8_gemm_is_small(d) ? NULL : pool, 0);
     return (f8_status)atomic_load(&s.status);
+}
+
+f8_status f8_gemm_run(f8_gemm *gemm, f8_pool *pool, const void *a, const void *b, float *c,
+                      const void *a_scale, const void *b_scale, void *workspace)
+{
+    return run_gemm(gemm, pool, a, b, c, a_scale, b_scale, workspace, false);
+}
+
+f8_status f8_gemm_run_afresh(f8_gemm *gemm, f8_pool *pool, const void *a, const void *b, float *c,
+                             const void *a_scale, const void *b_scale, void *workspace)
+{
+    return gemm->desc.accumulate ? run_gemm(gemm, pool, a, b, c, a_scale, b_scale, workspace, true)
+                                 : F8_ERR_INPUT;
 }

@@ -223,11 +223,11 @@ float *gemm_problem_run(const gemm_setup *s, const gemm_problem *p, int prepared
     memset(ws, 0xa5, bytes + 2 * CANARY);
     float *c = room(p->c_count * sizeof *c);
     memcpy(c, p->c0, p->c_count * sizeof *c);
-    if (!d->accumulate) /* then what C held must not show */
+    if (!d->accumulate || p->afresh) /* then what C held must not show */
         for (int64_t i = 0; i < d->m; i++)
             memset(c + i * d->ldc, 0xff, (size_t)d->n * sizeof *c);
-    status =
-        f8_gemm_run(gemm, s->pools[threads], p->a, p->b, c, p->scale_a, p->scale_b, ws + CANARY);
+    status = (p->afresh ? f8_gemm_run_afresh : f8_gemm_run)(gemm, s->pools[threads], p->a, p->b, c,
+                                                            p->scale_a, p->scale_b, ws + CANARY);
     ck_assert_int_eq(status, F8_OK);
     for (size_t i = 0; i < CANARY; i++)
         require(ws[i] == 0xa5 && ws[CANARY + bytes + i] == 0xa5, "written outside the workspace");
@@ -306,6 +306,21 @@ double gemm_problem_difference(const gemm_problem *p, const float *c)
     return 1 - 2 * products / squares;
 }
 
+static void check_afresh(const gemm_setup *s, const gemm_problem *p)
+{
+    gemm_problem zeros = *p, afresh = *p;
+    zeros.c0 = room(p->c_count * sizeof *zeros.c0);
+    memcpy(zeros.c0, p->c0, p->c_count * sizeof *zeros.c0);
+    for (int64_t i = 0; i < p->desc.m; i++)
+        memset(zeros.c0 + i * p->desc.ldc, 0, (size_t)p->desc.n * sizeof *zeros.c0);
+    afresh.afresh = true;
+    float *want = gemm_problem_run(s, &zeros, 2, 2), *got = gemm_problem_run(s, &afresh, 2, 2);
+    ck_assert_msg(!memcmp(want, got, p->c_count * sizeof *want), "bits differ from those of zeros");
+    free(want);
+    free(got);
+    free(zeros.c0);
+}
+
 void gemm_problem_check(const gemm_setup *s, const gemm_problem *p)
 {
     static const int prepared[] = {3, 2, 3}, threads[] = {1, 2, 3};
@@ -320,4 +335,6 @@ void gemm_problem_check(const gemm_setup *s, const gemm_problem *p)
         free(again);
     }
     free(c);
+    if (p->desc.accumulate)
+        check_afresh(s, p);
 }

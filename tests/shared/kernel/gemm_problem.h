@@ -31,6 +31,7 @@ typedef struct gemm_problem {
     size_t scale_a_count, scale_b_count;
     double *a_values, *b_values; /* dequantized, exactly: [m, k] and [n, k] */
     float *c0;                   /* C before */
+    bool afresh;                 /* a run is one in which C counts as zeros */
 } gemm_problem;
 
 /* lda, ldb and ldc: rows as dense as can be, and `extra` (2, 3 times) elements more. */
@@ -66,7 +67,8 @@ int64_t gemm_problem_wrong(const gemm_problem *p, const float *c, char *text);
 double gemm_problem_difference(const gemm_problem *p, const float *c);
 
 /* No element wrong, and the same bits with any number of threads, prepared for any number, and
- * again. */
+ * again. Where the desc accumulates, a C that counts as zeros gives the bits of one that has zeros.
+ */
 void gemm_problem_check(const gemm_setup *s, const gemm_problem *p);
 
 #endif
