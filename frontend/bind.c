@@ -89,6 +89,7 @@ static f8_status move(fp8c_program *p, const int *variables, const fp8c_tensor_v
 {
     f8_status status = F8_OK;
     F8_TRY(can_move(p, variables, n, diag));
+    F8_TRY(f8_sums_settle(p, diag));
     for (size_t i = 0; i < n; i++)
         f8_variable_lift(p, (uint32_t)variables[i]);
     for (size_t i = 0; i < n && tensors && status == F8_OK; i++)

@@ -249,6 +249,8 @@ fp8c_status fp8c_program_check_ranks(fp8c_program *p)
     f8_status status = f8_program_has_memory(p, &diag);
     if (status == F8_OK)
         status = f8_variables_bound(p, &diag);
+    if (status == F8_OK)
+        status = f8_sums_settle(p, &diag);
     f8_hash *hash = status == F8_OK ? a->alloc(a->user, room, 16) : NULL;
     if (status == F8_OK && !hash)
         status =

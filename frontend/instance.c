@@ -42,6 +42,15 @@ static f8_status host_write(f8_instance *i, uint32_t var, const void *from, f8_d
     return F8_OK;
 }
 
+static f8_status host_clear(f8_instance *i, uint32_t var, f8_diag *diag)
+{
+    void *at = i->kind->var(i, var);
+    if (!at)
+        return f8_unbound_variable(i->plan->var[var].name, diag);
+    memset(at, 0, (size_t)f8_type_bytes(&i->plan->var[var].type));
+    return F8_OK;
+}
+
 static const char *no_algorithm(const f8_instance *i, uint32_t func, uint32_t step)
 {
     (void)i, (void)func, (void)step;
@@ -152,6 +161,7 @@ f8_status f8_instance_create_cpu(f8_instance *i, const f8_plan *plan,
         .bind_var = cpu_bind_var,
         .read = host_read,
         .write = host_write,
+        .clear = host_clear,
         .init = cpu_init,
         .port = cpu_port,
         .bind = cpu_bind,
@@ -192,6 +202,11 @@ static f8_status cuda_read(f8_instance *i, uint32_t var, void *to, f8_diag *diag
 static f8_status cuda_write(f8_instance *i, uint32_t var, const void *from, f8_diag *diag)
 {
     return f8_cuda_exec_write(i->cuda, var, from, diag);
+}
+
+static f8_status cuda_clear(f8_instance *i, uint32_t var, f8_diag *diag)
+{
+    return f8_cuda_exec_clear(i->cuda, var, diag);
 }
 
 static void cuda_bind_var(f8_instance *i, uint32_t var, void *at)
@@ -281,6 +296,7 @@ f8_status f8_instance_create_cuda(f8_instance *i, const f8_plan *plan, f8_cuda *
         .bind_var = cuda_bind_var,
         .read = cuda_read,
         .write = cuda_write,
+        .clear = cuda_clear,
         .init = cuda_init,
         .port = cuda_port,
         .bind = cuda_bind,
@@ -456,6 +472,7 @@ f8_status f8_instance_create_reference(f8_instance *i, const f8_module *module, 
         .bind_var = reference_bind_var,
         .read = host_read,
         .write = host_write,
+        .clear = host_clear,
         .init = reference_init,
         .port = reference_port,
         .bind = reference_bind,

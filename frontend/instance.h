@@ -24,6 +24,7 @@ typedef struct f8_instance_kind {
     void (*bind_var)(f8_instance *i, uint32_t var, void *at); /* NULL: memory of the instance */
     f8_status (*read)(f8_instance *i, uint32_t var, void *to, f8_diag *diag);
     f8_status (*write)(f8_instance *i, uint32_t var, const void *from, f8_diag *diag);
+    f8_status (*clear)(f8_instance *i, uint32_t var, f8_diag *diag); /* to zero bytes */
     f8_status (*init)(f8_instance *i, uint64_t seed, const bool *keep, f8_diag *diag);
     void *(*port)(f8_instance *i, uint32_t func, int side, uint32_t port);
     f8_status (*bind)(f8_instance *i, uint32_t func, int side, uint32_t port, void *buffer,

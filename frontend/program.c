@@ -150,7 +150,6 @@ void f8_program_own_ports(fp8c_program *p, int function)
 fp8c_status fp8c_program_run(fp8c_program *p, int function)
 {
     f8_diag diag = {0};
-    f8_instance *instance = &p->now->instance;
     f8_status status = f8_program_can_run(p, function, &diag);
     if (status != F8_OK)
         return f8_api_result(p->ctx, &diag, status);
@@ -160,7 +159,7 @@ fp8c_status fp8c_program_run(fp8c_program *p, int function)
     if (status == F8_OK)
         status = f8_program_form(p, function, &form, &diag);
     if (status == F8_OK)
-        status = instance->kind->run(instance, form, &diag);
+        status = f8_sums_run(p, form, &diag);
     return f8_api_result(p->ctx, &diag, status);
 }
 
@@ -190,6 +189,8 @@ fp8c_status fp8c_program_initialize(fp8c_program *p, uint64_t seed)
     f8_status status = f8_program_has_memory(p, &diag);
     if (status == F8_OK)
         status = f8_program_may_change(p, "fp8c_program_initialize", &diag);
+    if (status == F8_OK)
+        status = f8_sums_settle(p, &diag);
     if (status == F8_OK)
         status = p->now->instance.kind->init(&p->now->instance, seed, NULL, &diag);
     if (status != F8_OK)
@@ -273,6 +274,7 @@ fp8c_status fp8c_program_bind(fp8c_program *p, int function, fp8c_side side, int
 
 fp8c_status fp8c_program_variable(fp8c_program *p, int index, fp8c_variable *out)
 {
+    f8_diag diag = {0};
     const f8_plan *plan = &p->now->plan;
     if (index < 0 || (uint32_t)index >= plan->n_vars)
         return FP8C_ERR_INPUT;
@@ -280,6 +282,8 @@ fp8c_status fp8c_program_variable(fp8c_program *p, int index, fp8c_variable *out
     *out = (fp8c_variable){v->name, f8_api_type_out(&v->type), v->is_param, NULL, v->rows};
     if (p->now->instance.kind)
         out->data = p->now->instance.kind->var(&p->now->instance, (uint32_t)index);
+    if (out->data && f8_variable_lend(p, (uint32_t)index, &diag) != F8_OK)
+        return f8_api_result(p->ctx, &diag, diag.status);
     return FP8C_OK;
 }
 
@@ -301,6 +305,8 @@ static fp8c_status copy_variable(fp8c_program *p, int index, void *to, const voi
         status = f8_fail(&diag, F8_ERR_INPUT, F8_NOWHERE, "the program has no variable %d", index);
     if (status == F8_OK && from)
         status = f8_program_may_change(p, "fp8c_program_write", &diag);
+    if (status == F8_OK)
+        status = f8_sums_look(p, (uint32_t)index, &diag);
     if (status == F8_OK)
         status = to ? p->now->instance.kind->read(&p->now->instance, (uint32_t)index, to, &diag)
                     : p->now->instance.kind->write(&p->now->instance, (uint32_t)index, from, &diag);

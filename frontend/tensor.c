@@ -334,7 +334,6 @@ static f8_status call_now(fp8c_program *p, int function, const fp8c_tensor_view 
                           size_t n_inputs, const fp8c_tensor_view *const *outputs,
                           size_t n_outputs, f8_call_bind *bind, f8_diag *diag)
 {
-    f8_instance *instance = &p->now->instance;
     const call c = {p, &p->now->plan.func[function], diag, bind};
     size_t n = 0;
     F8_TRY(make_room(p, (size_t)c.func->n_in + c.func->n_out, diag));
@@ -347,7 +346,7 @@ static f8_status call_now(fp8c_program *p, int function, const fp8c_tensor_view 
     F8_TRY(f8_program_meet(p, function, diag));
     uint32_t form;
     F8_TRY(f8_program_form(p, function, &form, diag));
-    return instance->kind->run(instance, form, diag);
+    return f8_sums_run(p, form, diag);
 }
 
 f8_status f8_program_call(fp8c_program *p, int function, const fp8c_tensor_view *const *inputs,
@@ -450,6 +449,8 @@ fp8c_status fp8c_program_port_view(fp8c_program *p, int function, fp8c_side side
                      ? f8_unbound_variable(plan->var[port[index].var].name, &diag)
                      : f8_unbound_port(side == FP8C_OUTPUT, port[index].name,
                                        plan->func[function].name, &diag);
+    if (status == F8_OK && port[index].var >= 0)
+        status = f8_variable_lend(p, (uint32_t)port[index].var, &diag);
     if (status == F8_OK && instance->cuda)
         status = f8_cuda_exec_is_device(instance->cuda, at, &on_device, &diag);
     int64_t *strides = status == F8_OK ? strides_of(p, &port[index].type, &diag) : NULL;
@@ -470,11 +471,12 @@ fp8c_status fp8c_program_variable_view(fp8c_program *p, int variable, fp8c_tenso
     void *at = status == F8_OK ? f8_variable_memory(p, (uint32_t)variable) : NULL;
     if (status == F8_OK && !at && f8_type_bytes(&p->now->plan.var[variable].type))
         status = f8_unbound_variable(p->now->plan.var[variable].name, &diag);
+    if (status == F8_OK)
+        status = f8_variable_lend(p, (uint32_t)variable, &diag);
     const f8_type *type = status == F8_OK ? &p->now->plan.var[variable].type : NULL;
     int64_t *strides = type ? strides_of(p, type, &diag) : NULL;
     if (!strides)
         return f8_api_result(p->ctx, &diag, diag.status);
     *out = view_of(p, type, strides, at, instance->cuda != NULL);
-    f8_histories_lend(p, (uint32_t)variable);
     return FP8C_OK;
 }

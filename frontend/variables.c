@@ -94,9 +94,10 @@ static f8_status begin_histories(fp8c_program *p, f8_diag *diag)
     return f8_arena_status(&p->arena, diag);
 }
 
-void f8_histories_lend(fp8c_program *p, uint32_t variable)
+f8_status f8_variable_lend(fp8c_program *p, uint32_t variable, f8_diag *diag)
 {
     p->histories.shared |= (int32_t)variable == p->histories.variable;
+    return f8_sums_lend(p, variable, diag);
 }
 
 f8_status f8_variables_begin(fp8c_program *p, f8_diag *diag)
@@ -112,6 +113,7 @@ f8_status f8_variables_begin(fp8c_program *p, f8_diag *diag)
     for (uint32_t v = 0; v < n; v++)
         p->var[v].at = p->var[v].own = (uintptr_t)f8_variable_memory(p, v);
     p->n_without_value = n;
+    f8_sums_begin(p);
     F8_TRY(begin_histories(p, diag));
     pthread_mutex_lock(&ctx->lock);
     p->next = ctx->programs;
@@ -177,6 +179,8 @@ static void set_valued(fp8c_program *p, uint32_t v, bool valued)
 {
     if ((int32_t)v == p->histories.variable)
         p->histories.sure = -1;
+    if ((int32_t)v == p->sums.count)
+        f8_sums_forget(p);
     p->n_without_value += (uint32_t)p->var[v].valued;
     p->n_without_value -= (uint32_t)valued;
     p->var[v].valued = valued;
@@ -314,13 +318,13 @@ f8_status f8_variable_move(fp8c_program *p, uint32_t variable, void *at, f8_diag
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "variable '%s' is external: the program has no memory of its own for it",
                        plan_var(&a)->name);
+    F8_TRY(f8_variable_lend(p, variable, diag));
     pthread_mutex_lock(&p->ctx->lock);
     const f8_status status = check_others(&a, diag);
     if (status == F8_OK)
         v->at = a.at;
     pthread_mutex_unlock(&p->ctx->lock);
     F8_TRY(status);
-    f8_histories_lend(p, variable);
     moved(p, variable, at);
     return F8_OK;
 }

@@ -11,6 +11,8 @@ typedef struct f8_program_variable {
     uintptr_t at, own; /* its memory now, and memory of ours; 0: none. `at` changes under the
                           context's lock, because binds of other programs read it */
     bool valued, own_valued; /* it has a value: where it is now; in memory of ours */
+    bool kept;               /* a gradient that `update` reads and leaves as it is */
+    bool lent;               /* others may have its memory */
 } f8_program_variable;
 
 /* The amax histories of a program whose functions have a form for empty ones. On a CPU they are
@@ -22,6 +24,16 @@ typedef struct f8_histories {
     bool shared;      /* others may write them at any time */
     int64_t sure;     /* none is empty, nor will be after as many more pushes; -1: not known */
 } f8_histories;
+
+/* Whether the kept gradients hold sums: they do where the count of micro-steps is above 0, else
+ * they count as zeros. sums.c. */
+typedef struct f8_gradient_sums {
+    int32_t count; /* the variable; -1: there is no `update` */
+    bool shared;   /* others may write the count at any time */
+    bool known;    /* on a GPU: `value` is the count's */
+    float value;
+    bool stale; /* the last run was an `update`: kept gradients hold what they held before */
+} f8_gradient_sums;
 
 /* Once a program is compiled or opened: from here on it has p->var, and other programs of the
  * context know of it. F8_ERR_INPUT: its option `external` matches nothing. The second may be called
@@ -52,7 +64,21 @@ void f8_variable_set(fp8c_program *p, uint32_t variable);
 bool *f8_variables_keep(fp8c_program *p, f8_arena *arena);
 
 /* The variable's memory is known to others from now on. */
-void f8_histories_lend(fp8c_program *p, uint32_t variable);
+f8_status f8_variable_lend(fp8c_program *p, uint32_t variable, f8_diag *diag);
+
+/* ---- sums.c ---- */
+
+/* Finds the count and the kept gradients. p->var is there. */
+void f8_sums_begin(fp8c_program *p);
+/* The count has changed, nobody knows how. */
+void f8_sums_forget(fp8c_program *p);
+/* Before somebody looks at variables, or changes them: gradients that count as zeros are zeros. The
+ * second is for one variable. */
+f8_status f8_sums_settle(fp8c_program *p, f8_diag *diag);
+f8_status f8_sums_look(fp8c_program *p, uint32_t variable, f8_diag *diag);
+f8_status f8_sums_lend(fp8c_program *p, uint32_t variable, f8_diag *diag);
+/* Runs a function as f8_program_form gave it. */
+f8_status f8_sums_run(fp8c_program *p, uint32_t function, f8_diag *diag);
 /* The variable is at `at` from now on; NULL: in memory of ours. F8_ERR_INPUT: that memory overlaps
  * another variable's of this program, or is used otherwise by another program of the context. */
 f8_status f8_variable_move(fp8c_program *p, uint32_t variable, void *at, f8_diag *diag);

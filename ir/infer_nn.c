@@ -1,6 +1,7 @@
 /* Result types, II: GEMM, gathers, FP8 and composites. See infer.c. */
 #include "ir/internal.h"
 #include "ir/num/scale_layout.h"
+#include "ir/place.h"
 
 #include <math.h>
 #include <string.h>
@@ -34,6 +35,18 @@ static f8_status product(f8_graph *g, const f8_node *n, const char *roles, uint3
     return F8_OK;
 }
 
+/* Check operand `adds`, which follows operand `acc`, if there is one. */
+static f8_status need_adds(f8_graph *g, const f8_node *n, const char *roles, uint32_t acc,
+                           f8_dtype to)
+{
+    const f8_type scalar = {.dtype = F8_BOOL};
+    if (n->n_in <= acc + 1)
+        return F8_OK;
+    if (to != F8_F32)
+        return f8_infer_fail(g, n, roles, "what is added to a bf16 result is a bias, always");
+    return f8_infer_need_type(g, n, roles, acc + 1, &scalar);
+}
+
 /* Set the result's dtype, and check operand `acc`, if the node has so many: added to f32 it is as
  * the result is, added before a rounding it is a bias. */
 static f8_status rounded(f8_graph *g, const f8_node *n, const char *roles, uint32_t acc,
@@ -49,7 +62,7 @@ static f8_status rounded(f8_graph *g, const f8_node *n, const char *roles, uint3
     const f8_type bias = {.dtype = F8_BF16, .rank = 1, .dim = {f8_type_columns(out)}},
                   *want = to == F8_F32 ? out : &bias;
     if (f8_type_equal(f8_in_type(g, n, acc), want))
-        return F8_OK;
+        return need_adds(g, n, roles, acc, to);
     return f8_infer_fail(g, n, roles,
                          to == F8_F32 ? "acc must be the result's %s"
                                       : "with to = bf16 acc is a bias, which must be %s",
@@ -59,7 +72,7 @@ static f8_status rounded(f8_graph *g, const f8_node *n, const char *roles, uint3
 f8_gemm_operands f8_gemm_operands_of(const f8_node *n)
 {
     const bool scaled = n->op == F8_OP_SCALED_MATMUL;
-    const uint32_t at = scaled ? 4 : 2;
+    const uint32_t at = f8_gemm_added(n->op);
     f8_gemm_operands o = {.a = n->in[0], .b = n->in[f8_gemm_b(n->op)]};
     if (scaled) {
         o.a_scale = n->in[1];
@@ -67,7 +80,27 @@ f8_gemm_operands f8_gemm_operands_of(const f8_node *n)
     }
     if (n->n_in > at)
         *(n->type.dtype == F8_F32 ? &o.acc : &o.bias) = n->in[at];
+    if (n->n_in > at + 1)
+        o.adds = n->in[at + 1];
     return o;
+}
+
+bool f8_gemm_reads_acc(const f8_module *m, const f8_gemm_operands *o)
+{
+    return o->acc && (!o->adds || m->accumulate > 1);
+}
+
+f8_ref f8_counted(const f8_func *f, const f8_graph *g, f8_ref adds)
+{
+    const f8_node *n = f8_at(g, adds);
+    if (n->op != F8_OP_LT)
+        return 0;
+    const f8_node *zero = f8_at(g, n->in[0]), *count = f8_at(g, n->in[1]);
+    if (zero->op != F8_OP_CONST || f8_node_attr(zero, F8_A_VALUE)->f != 0 ||
+        count->op != F8_OP_INPUT)
+        return 0;
+    const f8_port *p = &f->in[f8_node_attr(count, F8_A_INDEX)->i];
+    return p->var >= 0 && !strcmp(p->name, F8_COUNT_NAME) ? n->in[1] : 0;
 }
 
 f8_status f8_infer_matmul(f8_graph *g, const f8_node *n, f8_type *out)

@@ -214,15 +214,24 @@ f8_status f8_infer(f8_graph *g, const f8_node *n, f8_type *out);
 
 /* The operands of a node of class GEMM by their purpose; 0 where it has none. acc is f32 of
  * the result's shape, and the result is f32. bias is bf16, an element for each column of a bf16
- * result. Of acc and bias a product has at most one, which is its last operand. */
+ * result. Of acc and bias a product has at most one, operand f8_gemm_added(op). adds is bool[] and
+ * follows acc: where it is false, acc counts as zeros. */
 typedef struct f8_gemm_operands {
-    f8_ref a, b, a_scale, b_scale, acc, bias;
+    f8_ref a, b, a_scale, b_scale, acc, bias, adds;
 } f8_gemm_operands;
 f8_gemm_operands f8_gemm_operands_of(const f8_node *n);
+/* Whether a product reads an acc, as most of its runs do: one with `adds` does not where an update
+ * follows each micro-step. For estimates and listings. */
+bool f8_gemm_reads_acc(const f8_module *m, const f8_gemm_operands *o);
 /* The index of b among the operands. */
 static inline uint32_t f8_gemm_b(f8_op op)
 {
     return op == F8_OP_SCALED_MATMUL ? 2 : 1; /* a scale follows each matrix */
+}
+/* The index that acc or the bias has, if there is one. */
+static inline uint32_t f8_gemm_added(f8_op op)
+{
+    return op == F8_OP_SCALED_MATMUL ? 4 : 2;
 }
 
 /* The mask of an attention or its gradient, and the seed of its dropout, which is the last operand
@@ -391,6 +400,9 @@ bool f8_is_form(const f8_module *m, const f8_func *f);
 f8_ref f8_func_input(f8_func *f, const char *name, const f8_type *type, int32_t var);
 /* The value of a variable; the first use adds its input port. */
 f8_ref f8_func_var(f8_func *f, int32_t var);
+/* Where `adds` of a GEMM (f8_gemm_operands) says whether the variable F8_COUNT_NAME (ir/place.h) is
+ * above 0 as the function begins: that variable's input; else 0. */
+f8_ref f8_counted(const f8_func *f, const f8_graph *g, f8_ref adds);
 f8_status f8_func_result(f8_func *f, const char *name, f8_ref ref, int32_t var);
 
 /* ---- whole-graph helpers ---- */

@@ -119,6 +119,7 @@ f8_module *f8_lowered_copy(const f8_module *from, f8_arena *arena, f8_diag *diag
         f8_arena_status(arena, diag);
         return NULL;
     }
+    m->accumulate = from->accumulate;
     for (size_t i = 0; i < from->n_funcs && !arena->failed; i++) {
         const f8_func *f = &from->func[i];
         func[i] = (f8_func){.name = text(m, f->name),

@@ -24,4 +24,8 @@ typedef struct f8_place {
 
 enum { F8_ARENA_ALIGN = 64 }; /* bytes: the alignment of every allocation of the arena */
 
+/* The state that counts the micro-steps since the last update: while it is 0, gradients count as
+ * zeros. */
+#define F8_COUNT_NAME "opt.micro_steps"
+
 #endif

@@ -155,11 +155,12 @@ static f8_ref mapped(const chunker *c, f8_ref r, uint32_t i)
 
 /* A MATMUL with the attributes and the clone number of old node `as` and, for the n-th chunk, its
  * name with n appended. */
-static f8_ref product(const chunker *c, f8_ref as, int chunk, const f8_ref in[3])
+static f8_ref product(const chunker *c, f8_ref as, int chunk, const f8_ref in[4])
 {
     const f8_node *n = f8_at(c->from, as);
-    f8_ref r = f8_make_clone(c->to, F8_OP_MATMUL, in, in[2] ? 3 : 2, n->attr,
-                             f8_op_facts(n->op)->n_attrs, n->clone);
+    const int n_in = 2 + (in[2] != 0) + (in[3] != 0);
+    f8_ref r = f8_make_clone(c->to, F8_OP_MATMUL, in, n_in, n->attr, f8_op_facts(n->op)->n_attrs,
+                             n->clone);
     if (c->from->name[as]) {
         const char *name = f8_arena_printf(c->u->arena, "%s.%d", c->from->name[as], chunk);
         f8_set_name(c->to, r, name ? name : "");
@@ -180,7 +181,7 @@ typedef struct pieces {
     f8_ref x, targets; /* the rows of this chunk */
     f8_ref scale;      /* of the logits' gradient */
     f8_ref *loss, *dx;
-    f8_ref dw;
+    f8_ref dw, adds; /* adds: of dw, where the next chunk is its first (f8_gemm_operands) */
     int n;
 } pieces;
 
@@ -191,19 +192,21 @@ static void add_gradients(const chunker *c, const head *h, pieces *p, f8_ref log
     d = f8_cast(g, d, f8_type_of(c->from, h->rounded)->dtype);
     if (h->dgrad)
         p->dx[p->n] =
-            f8_cast(g, product(c, h->dgrad, p->n, (f8_ref[]){d, mapped(c, h->dgrad, 1), 0}),
+            f8_cast(g, product(c, h->dgrad, p->n, (f8_ref[]){d, mapped(c, h->dgrad, 1), 0, 0}),
                     f8_type_of(c->from, h->dx)->dtype);
     if (h->wgrad) {
         const bool x_first = f8_at(c->from, h->wgrad)->in[0] != h->rounded;
-        p->dw =
-            product(c, h->wgrad, p->n, (f8_ref[]){x_first ? p->x : d, x_first ? d : p->x, p->dw});
+        p->dw = product(c, h->wgrad, p->n,
+                        (f8_ref[]){x_first ? p->x : d, x_first ? d : p->x, p->dw, p->adds});
+        p->adds = 0;
     }
 }
 
-/* dw's running sum starts the chain. sum_is_ready checks that it exists by then. */
-static f8_ref starting_sum(const chunker *c, const head *h)
+/* dw's running sum starts the chain: operand 2, and whether it holds anything, operand 3; 0: there
+ * is none. sum_is_ready checks that both exist by then. */
+static f8_ref starting_sum(const chunker *c, const head *h, uint32_t operand)
 {
-    return h->wgrad && f8_at(c->from, h->wgrad)->n_in > 2 ? mapped(c, h->wgrad, 2) : 0;
+    return h->wgrad && f8_at(c->from, h->wgrad)->n_in > operand ? mapped(c, h->wgrad, operand) : 0;
 }
 
 /* The chunks' losses, their gradients, or both from the same logits. */
@@ -219,7 +222,8 @@ static f8_status make_chunks(chunker *c, const head *h, bool losses, bool gradie
     if (!p.loss || !p.dx)
         return f8_arena_status(c->u->arena, c->u->diag);
     if (gradients) {
-        p.dw = starting_sum(c, h);
+        p.dw = starting_sum(c, h, 2);
+        p.adds = starting_sum(c, h, 3);
         p.scale = f8_ce_scale(g, &p.ce, mapped(c, h->grad, 2), targets);
     }
     targets = f8_reshape_to(g, targets, 1, &rows);
@@ -228,7 +232,7 @@ static f8_status make_chunks(chunker *c, const head *h, bool losses, bool gradie
         p.x = f8_slice(g, x, 0, at, end);
         p.targets = f8_slice(g, targets, 0, at, end);
         const f8_ref logits =
-            product(c, h->logits, p.n, (f8_ref[]){p.x, mapped(c, h->logits, 1), 0});
+            product(c, h->logits, p.n, (f8_ref[]){p.x, mapped(c, h->logits, 1), 0, 0});
         p.loss[p.n] = losses ? f8_ce_losses(g, &p.ce, logits, p.targets) : 0;
         if (gradients)
             add_gradients(c, h, &p, logits);
@@ -246,8 +250,10 @@ static f8_status make_chunks(chunker *c, const head *h, bool losses, bool gradie
 /* Whether the sum from which dw's chain goes on is already copied when the chunks are made. */
 static bool sum_is_ready(const chunker *c, const head *h, f8_ref place)
 {
-    return !h->wgrad || f8_at(c->from, h->wgrad)->n_in < 3 ||
-           f8_at(c->from, h->wgrad)->in[2] < place;
+    bool ready = true;
+    for (uint32_t i = 2; h->wgrad && i < f8_at(c->from, h->wgrad)->n_in; i++)
+        ready &= f8_at(c->from, h->wgrad)->in[i] < place;
+    return ready;
 }
 
 static f8_status copy_ports(chunker *c)

@@ -108,7 +108,9 @@ typedef struct f8_step {
      * or 1 + the number of groups + the index of a copy at the end. For who looks on (observer.h).
      * It counts in plans that were built unmerged. It is not in files: there it is 0 */
     uint32_t group;
-    int64_t bytes_read, bytes_written; /* of distinct inputs and outputs: for listings */
+    /* of distinct inputs and outputs: for listings. Of a GEMM with ADDS, as most of its runs read:
+     * where each micro-step has an update, none reads C */
+    int64_t bytes_read, bytes_written;
     uint64_t hash;    /* KERNEL: of its description: equal kernels share code */
     int64_t fp8;      /* GEMM: 1 when both operands are FP8 */
     /* seconds, as the passes estimate them, and operations of products, of a GEMM and of attention:

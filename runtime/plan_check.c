@@ -1,4 +1,5 @@
 /* The checks of a plan that was read: see plan_file.h. */
+#include "ir/place.h"
 #include "runtime/plan_file.h"
 
 #include <stdio.h>
@@ -261,6 +262,21 @@ static bool is_operand(f8_dtype t)
     return t == F8_F32 || t == F8_BF16 || t == F8_E4M3 || t == F8_E5M2;
 }
 
+/* Checks what says whether C holds anything. */
+static f8_status check_adds(const checker *c)
+{
+    const f8_arg *a = &c->step->arg[F8_GEMM_ADDS];
+    const f8_plan_var *v = a->space == F8_SPACE_STATE ? var_of(c->plan, a) : NULL;
+    if (a->space == F8_SPACE_NONE)
+        return F8_OK;
+    if (!c->step->gemm.accumulate)
+        return wrong(c, "argument %d says whether C is added to, and it never is", F8_GEMM_ADDS);
+    if (!c->on_cpu && (!v || strcmp(v->name, F8_COUNT_NAME)))
+        return wrong(c, "argument %d is not the variable '%s'", F8_GEMM_ADDS, F8_COUNT_NAME);
+    return check_arg(c, F8_GEMM_ADDS, 0, (int64_t)f8_dtype_size(c->on_cpu ? F8_BOOL : F8_F32),
+                     false);
+}
+
 static f8_status check_gemm(const checker *c)
 {
     const f8_gemm_desc *d = &c->step->gemm;
@@ -297,7 +313,8 @@ static f8_status check_gemm(const checker *c)
     if (given != d->bias)
         return wrong(c, "argument %d is a bias %s", F8_GEMM_BIAS,
                      given ? "that the GEMM does not add" : "that is missing");
-    return check_arg(c, F8_GEMM_BIAS, 0, d->n * (int64_t)f8_dtype_size(F8_BF16), true);
+    F8_TRY(check_arg(c, F8_GEMM_BIAS, 0, d->n * (int64_t)f8_dtype_size(F8_BF16), true));
+    return check_adds(c);
 }
 
 /* ---- copies and attention ---- */

@@ -107,6 +107,19 @@ static f8_status add_whole(f8_build *b, f8_step *s, uint32_t index, f8_ref r)
     return F8_OK;
 }
 
+/* Adds what says whether C holds anything. On CUDA that is the count itself, which the host knows
+ * before the function begins. */
+static f8_status add_adds(f8_build *b, f8_step *s, f8_ref adds)
+{
+    if (!adds || b->facts->kind != F8_TARGET_CUDA)
+        return add_whole(b, s, F8_GEMM_ADDS, adds);
+    const f8_ref count = f8_counted(b->func, b->func->graph, adds);
+    if (!count)
+        return f8_build_broken(b, adds, "the host can't know whether this GEMM adds to its result");
+    s->arg[F8_GEMM_ADDS] = f8_build_arg(b, f8_build_place(b, count));
+    return F8_OK;
+}
+
 /* The step that makes rows [begin, begin + d->m) of the result. */
 static f8_status gemm_step(f8_build *b, const f8_group *g, f8_ref r, const f8_gemm_operands *o,
                            f8_gemm_desc d, int64_t begin, bool part)
@@ -131,9 +144,10 @@ static f8_status gemm_step(f8_build *b, const f8_group *g, f8_ref r, const f8_ge
     F8_TRY(add_whole(b, s, F8_GEMM_SCALE_A, o->a_scale));
     F8_TRY(add_whole(b, s, F8_GEMM_SCALE_B, o->b_scale));
     F8_TRY(add_whole(b, s, F8_GEMM_BIAS, o->bias));
+    F8_TRY(add_adds(b, s, o->adds));
     s->bytes_written = f8_type_bytes(&z.type);
-    s->bytes_read +=
-        f8_type_bytes(&x.type) + f8_type_bytes(&y.type) + (o->acc ? s->bytes_written : 0);
+    s->bytes_read += f8_type_bytes(&x.type) + f8_type_bytes(&y.type) +
+                     (f8_gemm_reads_acc(b->module, o) ? s->bytes_written : 0);
     return F8_OK;
 }
 

@@ -155,7 +155,7 @@ static void finish(const product *p, int64_t row, int64_t col, int64_t rows, int
     for (int64_t i = 0; i < rows; i++) {
         double sum[TILE_N], added[TILE_N] = {0};
         const int64_t at = (row + i) * p->cols + col, from = at + p->first * p->cols;
-        if (p->added)
+        if (p->added && !m->adds_zeros)
             f8_interp_load(p->x, p->added, m->is_bias ? col : from, cols, added);
         f8_interp_magnitudes(p->x, added, cols);
         for (int64_t c = 0; c < cols; c++) {

@@ -87,6 +87,7 @@ typedef struct f8_interp_grid {
 typedef struct f8_interp_gemm {
     const f8_rvalue *a, *b;
     const f8_rvalue *added;             /* what is added to the sum, acc or a bias; or NULL */
+    bool adds_zeros;                    /* instead of what `added` holds */
     const f8_rvalue *a_scale, *b_scale; /* one element each, or NULL */
     f8_interp_grid a_grid, b_grid;      /* without a_scale and b_scale */
     bool transpose_a, transpose_b, round_a, round_b, is_bias;

@@ -66,8 +66,9 @@ static void eval_matmul(f8_interp *x, const f8_graph *g, f8_ref r, const f8_rval
     f8_interp_gemm m = {
         .a = in[0],
         .b = in[f8_gemm_b(n->op)],
-        .added = o.acc || o.bias ? in[n->n_in - 1] : NULL,
+        .added = o.acc || o.bias ? in[f8_gemm_added(n->op)] : NULL,
         .is_bias = o.bias != 0,
+        .adds_zeros = o.adds && !*(const uint8_t *)in[f8_gemm_added(n->op) + 1]->data,
         .transpose_a = f8_attr_i(g, r, F8_A_TRANSPOSE_A),
         .transpose_b = f8_attr_i(g, r, F8_A_TRANSPOSE_B),
         .round_a = f8_attr_i(g, r, F8_A_ROUND_A),

@@ -232,13 +232,23 @@ f8_status f8_witness_compute(f8_witness *w, const f8_group *group, f8_ref op, f8
 
 /* ---- NaN and Inf ---- */
 
+/* The operand of a product that counts as zeros, whatever it holds; 0: there is none. */
+static f8_ref idle_operand(const f8_witness *w, const f8_node *n)
+{
+    const f8_gemm_operands o =
+        f8_op_facts(n->op)->cls == F8_GEMM ? f8_gemm_operands_of(n) : (f8_gemm_operands){0};
+    const uint8_t *adds = o.adds ? value_of(w, o.adds)->data : NULL;
+    return adds && !*adds ? o.acc : 0;
+}
+
 /* Marks the operands that have some. False: there are none. */
 static bool trace_operands(f8_witness *w, f8_ref r)
 {
     const f8_node *n = f8_at(w->state->g, r);
+    const f8_ref idle = idle_operand(w, n);
     bool any = false;
     for (uint32_t k = 0; k < n->n_in; k++)
-        if (value_of(w, n->in[k])->nonfinite)
+        if (value_of(w, n->in[k])->nonfinite && n->in[k] != idle)
             any = value_of(w, n->in[k])->traced = true;
     return any;
 }

@@ -244,6 +244,7 @@ static f8_status load_each(const f8_load *l, bool params)
 static f8_status load_in_turn(f8_load *l)
 {
     fp8c_program *p = l->program;
+    F8_TRY(f8_sums_settle(p, l->diag));
     if (l->calibrated)
         F8_TRY(check_observed(l, l->o->scales, &l->memory));
     bool *keep = f8_variables_keep(p, &l->memory);
@@ -332,6 +333,7 @@ static f8_status copy_each(const f8_load *l, reused *memory, bool params, bool w
 /* The second reading: write the parameters, run `prepare` if it is needed, write the states. */
 static f8_status copy_all(const f8_load *l, reused *memory)
 {
+    F8_TRY(f8_sums_settle(l->program, l->diag));
     F8_TRY(copy_each(l, memory, true, true));
     f8_variables_set(l->program);
     if (l->states == F8_LOAD_NO_STATES || l->compute)

@@ -25,6 +25,7 @@ size_t f8_shared_bytes(const fp8c_variable *v)
 static f8_status read_own(fp8c_program *program, int variable, void *to, f8_diag *diag)
 {
     f8_instance *instance = &program->now->instance;
+    F8_TRY(f8_sums_look(program, (uint32_t)variable, diag));
     return instance->kind->read(instance, (uint32_t)variable, to, diag);
 }
 

@@ -60,7 +60,7 @@ static f8_status run_step(fp8c_tuning *t, fp8c_program *p, f8_diag *diag)
 {
     f8_instance *i = &p->now->instance;
     for (int k = 0; k < t->n_functions; k++)
-        F8_TRY(i->kind->run(i, (uint32_t)t->function[k], diag));
+        F8_TRY(f8_sums_run(p, (uint32_t)t->function[k], diag));
     return i->kind->wait(i, diag);
 }
 

@@ -53,8 +53,8 @@ static f8_status no_memory(tape *t)
 }
 
 /* acc + part. A product or scatter is made anew with acc as its operand; the old one is dead then.
- */
-static f8_ref accumulate(f8_graph *g, f8_ref acc, f8_ref part)
+ * adds: whether acc counts, but for a scatter; 0: it does. */
+static f8_ref accumulate(f8_graph *g, f8_ref acc, f8_ref part, f8_ref adds)
 {
     if (!acc || !part)
         return part;
@@ -62,13 +62,25 @@ static f8_ref accumulate(f8_graph *g, f8_ref acc, f8_ref part)
     const char *name = g->name[part];
     int n_attrs = f8_op_facts(n.op)->n_attrs;
     if (n.op == F8_OP_MATMUL && n.n_in == 2)
-        acc = f8_make(g, n.op, (f8_ref[]){n.in[0], n.in[1], acc}, 3, n.attr, n_attrs);
+        acc = f8_make(g, n.op, (f8_ref[]){n.in[0], n.in[1], acc, adds}, adds ? 4 : 3, n.attr,
+                      n_attrs);
     else if (n.op == F8_OP_EMBEDDING_GRAD)
         acc = f8_make(g, n.op, (f8_ref[]){acc, n.in[1], n.in[2]}, 3, n.attr, n_attrs);
     else
-        acc = f8_binary(g, F8_OP_ADD, acc, part);
+        acc = f8_binary(g, F8_OP_ADD, f8_if_adds(g, adds, acc), part);
     f8_set_name(g, acc, name);
     return acc;
+}
+
+/* What says whether the state of parameter `var` holds a sum that contribution d joins; 0: it
+ * always does. A scatter adds to rows of a table that it leaves as it is elsewhere, so zeros have
+ * to be there. */
+static f8_ref adds_to_state(const tape *t, int32_t var, f8_ref d)
+{
+    const f8_vjp_request *q = t->request;
+    if (q->adds && f8_at(t->g, d)->op == F8_OP_EMBEDDING_GRAD)
+        q->needs_zeros[var] = true;
+    return q->adds && !q->needs_zeros[var] ? q->adds : 0;
 }
 
 /* Users are visited in descending order, so putting each at the front leaves the list ascending. */
@@ -81,9 +93,12 @@ static f8_status contribute(tape *t, f8_ref r, f8_ref d, f8_ref user)
     }
     if (p && f8_at(t->g, user)->op != F8_OP_SLICE) {
         const int32_t state = t->request->state_of ? t->request->state_of[t->var[p]] : -1;
-        if (!t->sum[p] && state >= 0 && f8_adds_in_place(t->u->module, state))
+        f8_ref adds = 0;
+        if (!t->sum[p] && state >= 0 && f8_adds_in_place(t->u->module, state)) {
             t->sum[p] = f8_func_var(t->f, state);
-        t->sum[p] = accumulate(t->g, t->sum[p], f8_fold_cast(t->g, d, F8_F32));
+            adds = adds_to_state(t, t->var[p], d);
+        }
+        t->sum[p] = accumulate(t->g, t->sum[p], f8_fold_cast(t->g, d, F8_F32), adds);
         return t->u->diag->status;
     }
     const f8_op by = f8_at(t->g, user)->op;
@@ -154,12 +169,15 @@ bool f8_adds_in_place(const f8_module *m, int32_t state)
     return m->var[state].type.dtype == F8_F32;
 }
 
-f8_ref f8_next_gradient(f8_func *f, int32_t state, f8_ref sum, bool added)
+f8_ref f8_next_gradient(f8_func *f, int32_t state, f8_ref sum, bool added, f8_ref adds)
 {
-    const f8_dtype dtype = f->graph->module->var[state].type.dtype;
-    if (!added || dtype != F8_F32)
-        sum = f8_binary(f->graph, F8_OP_ADD, f8_cast(f->graph, f8_func_var(f, state), F8_F32), sum);
-    return f8_cast(f->graph, sum, dtype);
+    f8_graph *g = f->graph;
+    const f8_dtype dtype = g->module->var[state].type.dtype;
+    if (!added || dtype != F8_F32) {
+        const f8_ref so_far = f8_cast(g, f8_func_var(f, state), F8_F32);
+        sum = f8_binary(g, F8_OP_ADD, f8_if_adds(g, adds, so_far), sum);
+    }
+    return f8_cast(g, sum, dtype);
 }
 
 /* ---- finishing one value's cotangent ---- */

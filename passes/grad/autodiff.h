@@ -10,6 +10,8 @@
  * v[i]. */
 typedef struct f8_training {
     int32_t *param, *grad, *m, *v;
+    /* by variable: what the parameter's gradient holds counts as zeros while micro_steps is 0 */
+    bool *keeps;
     size_t n;
     int32_t step, micro_steps;
 } f8_training;
@@ -35,6 +37,10 @@ typedef struct f8_vjp_request {
      * that makes it (matmul, embedding_grad) where there is one, so that no gradient is stored
      * twice */
     const int32_t *state_of;
+    /* bool[]: whether those states hold sums; 0: they do. Where they do not, what they hold counts
+     * as zeros. needs_zeros, by variable: set where zeros have to be there all the same */
+    f8_ref adds;
+    bool *needs_zeros;
     /* by input port of the function: whether the gradient of this input of the caller is wanted, or
      * NULL. It has the input's dtype and is rounded once, also where the input is f32 and linears
      * read it as bf16 */
@@ -44,16 +50,17 @@ typedef struct f8_vjp_request {
 } f8_vjp_request;
 
 /* Differentiate `f` with respect to every parameter that it reads, but the frozen ones, and to the
- * inputs asked for: adds the backward's nodes to f's graph. *out has one entry for each of these, in
- * the order of f's ports. */
+ * inputs asked for: adds the backward's nodes to f's graph. *out has one entry for each of these,
+ * in the order of f's ports. */
 f8_status f8_differentiate(f8_unit *u, f8_func *f, const f8_vjp_request *request,
                            f8_gradient **out, size_t *n_out);
 
 /* Whether contributions join the state of a gradient as they are made. A state of bf16 is rounded
  * once, with the whole sum. */
 bool f8_adds_in_place(const f8_module *m, int32_t state);
-/* The state's next value: its value, if `sum` has not joined it, and the sum, rounded to its dtype. */
-f8_ref f8_next_gradient(f8_func *f, int32_t state, f8_ref sum, bool added);
+/* The state's next value: its value, if `sum` has not joined it, and the sum, rounded to its dtype.
+ * adds: as in f8_vjp_request. */
+f8_ref f8_next_gradient(f8_func *f, int32_t state, f8_ref sum, bool added, f8_ref adds);
 
 /* forward.c: a new function `name` with the inputs and the body of `original`; *map has the new ref
  * of each of its nodes. NULL on failure. */

@@ -1,6 +1,7 @@
 /* The entry points that autodiff makes of `forward`; see f8_pass_autodiff below for the list. eval
  * and micro_step are copies of the forward, the latter with its gradients. */
 #include "passes/grad/autodiff.h"
+#include "ir/place.h"
 #include "passes/unit/copy.h"
 #include "passes/unit/formulas.h"
 
@@ -25,6 +26,12 @@ static bool makes_step(const f8_unit *u)
     return !u->options.pair || u->options.train_step;
 }
 
+/* Whether it gets `update`, which begins the count of micro-steps anew. */
+static bool updates(const f8_unit *u)
+{
+    return makes_step(u) && u->module->optimizer.declared && !u->options.calibrate;
+}
+
 static f8_status check_dtype(const f8_unit *u, const f8_var *v)
 {
     const f8_dtype dtype = v->type.dtype;
@@ -46,9 +53,11 @@ static f8_status make_states(f8_unit *u, f8_training *t)
     const f8_type scalar = {.dtype = F8_F32};
     const bool step = makes_step(u), optimizer = step && m->optimizer.declared;
     int32_t *index = F8_NEW_ARRAY(u->arena, int32_t, 4 * declared);
-    if (!index)
+    bool *keeps = F8_NEW_ARRAY(u->arena, bool, declared + 1);
+    if (!index || !keeps)
         return f8_arena_status(u->arena, u->diag);
-    *t = (f8_training){.param = index,
+    *t = (f8_training){.keeps = keeps,
+                       .param = index,
                        .grad = index + declared,
                        .m = index + 2 * declared,
                        .v = index + 3 * declared};
@@ -66,7 +75,7 @@ static f8_status make_states(f8_unit *u, f8_training *t)
         }
     }
     if (step)
-        t->micro_steps = add_state(u, "opt.", "micro_steps", &scalar, F8_F32);
+        t->micro_steps = add_state(u, "", F8_COUNT_NAME, &scalar, F8_F32);
     if (optimizer)
         t->step = add_state(u, "opt.", "step", &scalar, F8_F32);
     return u->diag->status;
@@ -143,27 +152,33 @@ static f8_status build_micro_step(f8_unit *u, const f8_func *original, const f8_
     f8_gradient *d;
     size_t n;
     int32_t *state_of = gradient_states(u, t);
-    if (!state_of)
+    bool *needs_zeros = F8_NEW_ARRAY(u->arena, bool, u->module->n_vars);
+    if (!state_of || !needs_zeros)
         return f8_arena_status(u->arena, u->diag);
     F8_TRY(f8_func_result(f, "loss", loss, -1));
     /* Of several ranks each one's loss counts as a part of the mean. Where a gradient is summed
      * over them before it is added to the state, it may not be added while it is computed. */
     const int32_t ranks = f8_unit_ranks(u);
-    const bool adds = ranks == 1 || u->options.reduce_update;
-    const f8_vjp_request request = {&(f8_seed){loss, f8_const(g, 1.0 / ranks)}, 1,
-                                    adds ? state_of : NULL, NULL, NULL};
+    const bool in_place = ranks == 1 || u->options.reduce_update;
+    const f8_ref steps = f8_func_var(f, t->micro_steps),
+                 adds = updates(u) ? f8_binary(g, F8_OP_LT, f8_const(g, 0), steps) : 0;
+    const f8_vjp_request request = {.seed = &(f8_seed){loss, f8_const(g, 1.0 / ranks)},
+                                    .n_seeds = 1,
+                                    .state_of = in_place ? state_of : NULL,
+                                    .adds = adds,
+                                    .needs_zeros = needs_zeros};
     F8_TRY(f8_differentiate(u, f, &request, &d, &n));
     F8_TRY(check_trains(u, original->graph->loc[original->out[0].ref], t, d, n));
     for (size_t i = 0; i < n; i++)
         if (d[i].sum) {
             const int32_t state = state_of[d[i].param];
-            const f8_ref sum = f8_next_gradient(f, state, d[i].sum, adds);
+            const bool keeps = adds && !needs_zeros[d[i].param];
+            const f8_ref sum = f8_next_gradient(f, state, d[i].sum, in_place, keeps ? adds : 0);
+            t->keeps[d[i].param] = keeps;
             F8_TRY(f8_func_result(f, NULL, sum, state));
         }
     F8_TRY(f8_replace_states(u, f, original, map));
-    f8_ref steps = f8_func_var(f, t->micro_steps);
-    steps = f8_binary(g, F8_OP_ADD, steps, f8_const(g, 1));
-    return f8_func_result(f, NULL, steps, t->micro_steps);
+    return f8_func_result(f, NULL, f8_binary(g, F8_OP_ADD, steps, f8_const(g, 1)), t->micro_steps);
 }
 
 /* ---- the pass ---- */
@@ -191,7 +206,7 @@ static f8_status build_pair(f8_unit *u, f8_func *original, const f8_training *t)
 static f8_status build_step(f8_unit *u, const f8_func *original, const f8_training *t)
 {
     F8_TRY(build_micro_step(u, original, t));
-    if (!u->module->optimizer.declared || u->options.calibrate)
+    if (!updates(u))
         return F8_OK;
     f8_func *update = f8_module_func(u->module, "update");
     return update ? f8_build_update(u, update, t) : u->diag->status;
@@ -235,7 +250,8 @@ static f8_ref without_stops(void *user, f8_graph *to, const f8_graph *from, f8_r
  *   eval        inputs as forward -> results; no state changes, no dropout
  *   micro_step  inputs as forward -> loss; grad.P += dP for every parameter P,
  *               opt.micro_steps += 1, and the states that forward replaces; its further results
- *               are eval's alone
+ *               are eval's alone. Where there is an update, grad.P counts as zeros while
+ *               opt.micro_steps is 0, whatever it holds, unless a scatter comes first
  *   update      (if an optimizer is declared, and not to calibrate) -> grad_norm, lr, skipped; see
  *               optimizer.c
  *   joint       (if options.pair) see pair.c

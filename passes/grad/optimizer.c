@@ -6,8 +6,9 @@
  *   P' = P (1 - lr wd) - lr / (1 - beta1^t) * m' / (sqrt(v') / sqrt(1 - beta2^t) + eps)
  * (Loshchilov & Hutter, arXiv 1711.05101, in PyTorch's form; weight decay for rank >= 2 only.)
  * If norm is not finite, which includes an update without a micro-step (0 / 0), a select keeps P,
- * m, v and opt.step as they were and "skipped" is 1. grad.P and opt.micro_steps go to zero either
- * way.
+ * m, v and opt.step as they were and "skipped" is 1. opt.micro_steps goes to zero either way, and
+ * so does grad.P where micro_step adds to whatever it holds. Elsewhere grad.P keeps what it has
+ * (f8_training.keeps), which counts as zeros while opt.micro_steps is 0: nothing is stored.
  *
  * G is read twice, scaled only where it is used: a scaled copy shared by norm and update would be
  * stored. New values are f's results of those variables; later passes find P' as the result port
@@ -201,7 +202,8 @@ static f8_status update_param(const update *s, size_t i)
     F8_TRY(store(s, t->param[i], new_p, old));
     F8_TRY(store(s, t->m[i], new_m, m));
     F8_TRY(store(s, t->v[i], new_v, v));
-    return store(s, t->grad[i], own_zeros(g, &type, (uint32_t)i + 1), 0);
+    return t->keeps[t->param[i]] ? F8_OK
+                                 : store(s, t->grad[i], own_zeros(g, &type, (uint32_t)i + 1), 0);
 }
 
 /* ---- the function ---- */
@@ -212,7 +214,10 @@ static f8_status scalars(update *s)
     const f8_optimizer *o = &s->o;
     f8_ref one = f8_const(g, 1), micro = f8_func_var(s->f, s->t->micro_steps);
     f8_ref step = f8_func_var(s->f, s->t->step), t = add(g, step, one);
-    f8_ref norm = divide(g, f8_unary(g, F8_OP_SQRT, sum_of_squares(s)), micro);
+    /* without a micro-step the gradients count as zeros */
+    const f8_ref any = f8_binary(g, F8_OP_LT, f8_const(g, 0), micro),
+                 squares = f8_select(g, any, sum_of_squares(s), f8_const(g, 0));
+    f8_ref norm = divide(g, f8_unary(g, F8_OP_SQRT, squares), micro);
     s->ok = f8_unary(g, F8_OP_ISFINITE, norm);
     s->coef = divide(g, one, micro);
     if (o->clip > 0) {

@@ -216,7 +216,7 @@ static f8_status add_gradient(f8_unit *u, f8_func *f, const f8_gradient *d, cons
     if (!d->sum)
         return F8_OK;
     const int32_t state = state_of[d->param];
-    return f8_func_result(f, NULL, f8_next_gradient(f, state, sum, true), state);
+    return f8_func_result(f, NULL, f8_next_gradient(f, state, sum, true, 0), state);
 }
 
 static f8_status check_reached(f8_unit *u, f8_loc result, const f8_gradient *d, size_t n)

@@ -159,7 +159,7 @@ static void spread_batch(f8_graph *g, const f8_node *n, f8_ref *operand)
 /* A product while it is rewritten: the node as it was, and what the new one will have. */
 typedef struct product {
     const f8_node *was;
-    f8_ref operand[5];
+    f8_ref operand[6];
     f8_attr attr[F8_MAX_ATTRS];
     int n_attrs;
 } product;
@@ -243,6 +243,19 @@ static void align(const f8_legalizer *l, f8_graph *to, f8_ref *operand)
         *operand = f8_legal_copy(to, *operand);
 }
 
+/* Puts zeros in the place of acc by a select where the target's GEMM can't: on CUDA the host has to
+ * know `adds` when it enqueues the GEMM. Returns how many operands are left. */
+static int select_acc(const f8_legalizer *l, f8_graph *to, const f8_graph *from, product *p)
+{
+    const uint32_t acc = f8_gemm_added(p->was->op);
+    const f8_ref adds = f8_gemm_operands_of(p->was).adds;
+    if (!adds || l->target->kind != F8_TARGET_CUDA || f8_counted(l->func, from, adds))
+        return (int)p->was->n_in;
+    p->operand[acc] = f8_select(to, p->operand[acc + 1], p->operand[acc], f8_const(to, 0));
+    p->operand[acc + 1] = 0;
+    return (int)acc + 1;
+}
+
 f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, f8_ref old,
                      const f8_ref *in)
 {
@@ -260,6 +273,7 @@ f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, 
     if (fp8)
         make_k_contiguous(l, to, &p, turned);
     round_operands(l, to, &p);
+    const int n_in = select_acc(l, to, from, &p);
     const bool widened = widen_result(l, to, &p, bias_apart);
     if (n->op == F8_OP_SCALED_MATMUL)
         f8_legal_scales(l, to, from, old, turned, p.operand, p.attr);
@@ -269,8 +283,8 @@ f8_ref f8_legal_gemm(const f8_legalizer *l, f8_graph *to, const f8_graph *from, 
         align(l, to, &p.operand[last]);
     if (!is_changed(&p, in))
         return 0;
-    f8_ref r = f8_make_clone(to, n->op, p.operand, bias_apart ? last : last + 1, p.attr, p.n_attrs,
-                             n->clone);
+    f8_ref r =
+        f8_make_clone(to, n->op, p.operand, bias_apart ? last : n_in, p.attr, p.n_attrs, n->clone);
     if (bias_apart)
         r = f8_binary(to, F8_OP_ADD, r, f8_cast(to, in[last], F8_F32));
     return widened ? f8_cast(to, r, n->type.dtype) : r;
@@ -310,7 +324,7 @@ f8_ref f8_legal_gemm_rounded(const f8_legalizer *l, f8_graph *to, const f8_graph
     if (!p.product)
         return 0;
     const f8_node product = *f8_at(to, p.product); /* the graph grows below */
-    f8_ref operand[5];
+    f8_ref operand[6];
     f8_attr attr[F8_MAX_ATTRS];
     const int n_attrs = f8_op_facts(product.op)->n_attrs;
     int n_in = (int)product.n_in;

@@ -85,8 +85,8 @@ f8_ref f8_legal_pad(void *user, f8_graph *to, const f8_graph *from, f8_ref old, 
     const bool trans_a = f8_attr_i(from, old, F8_A_TRANSPOSE_A) != 0,
                trans_b = f8_attr_i(from, old, F8_A_TRANSPOSE_B) != 0;
     const f8_gemm_operands o = f8_gemm_operands_of(n);
-    const uint32_t b = f8_gemm_b(n->op), last = n->n_in - 1;
-    f8_ref operand[5];
+    const uint32_t b = f8_gemm_b(n->op), acc = f8_gemm_added(n->op);
+    f8_ref operand[6];
     memcpy(operand, in, n->n_in * sizeof *operand);
     if (along_m)
         operand[0] = longer(l, to, operand[0], trans_a);
@@ -97,7 +97,7 @@ f8_ref f8_legal_pad(void *user, f8_graph *to, const f8_graph *from, f8_ref old, 
     for (int i = 0; i < 2 && n->op == F8_OP_SCALED_MATMUL; i++)
         operand[2 * i + 1] = longer_scales(l, to, from, old, i, in[2 * i + 1], operand[2 * i]);
     if (along_m && o.acc)
-        operand[last] = longer(l, to, in[last], 0);
+        operand[acc] = longer(l, to, in[acc], 0);
     const f8_ref r = f8_make_clone(to, n->op, operand, (int)n->n_in, n->attr,
                                    f8_op_facts(n->op)->n_attrs, n->clone);
     f8_set_name(to, r, from->name[old]);

@@ -1,4 +1,5 @@
 /* What lies in memory at a function's peak, by name: see report.h. */
+#include "ir/place.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,8 +105,8 @@ static f8_memory_category of_variable(const f8_module *m, const f8_var *v)
     for (int i = 0; i < 2; i++)
         if (f8_memory_is_of_parameter(m, v->name, moments[i]))
             return F8_MEMORY_OPTIMIZER;
-    return !strcmp(v->name, "opt.step") || !strcmp(v->name, "opt.micro_steps") ? F8_MEMORY_OPTIMIZER
-                                                                               : F8_MEMORY_STATES;
+    return !strcmp(v->name, "opt.step") || !strcmp(v->name, F8_COUNT_NAME) ? F8_MEMORY_OPTIMIZER
+                                                                           : F8_MEMORY_STATES;
 }
 
 static void add_variables(listing *l)

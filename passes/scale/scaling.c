@@ -87,7 +87,7 @@ static f8_ref scaled(f8_scaler *s, f8_graph *to, const f8_graph *from, f8_ref ol
                                f8_attr_i(from, old, F8_A_TRANSPOSE_B) == 0};
     const uint32_t n_in = f8_at(from, old)->n_in;
     f8_quantized q[2] = {0};
-    f8_ref bf16[3] = {in[0], in[1], n_in > 2 ? in[2] : 0};
+    f8_ref bf16[4] = {in[0], in[1], n_in > 2 ? in[2] : 0, n_in > 3 ? in[3] : 0};
     bool fake = false;
     char grain[2][48];
     for (int i = 0; i < 2; i++) {
@@ -120,7 +120,7 @@ static f8_ref scaled(f8_scaler *s, f8_graph *to, const f8_graph *from, f8_ref ol
     const uint64_t clone = f8_at(from, old)->clone;
     if (fake)
         return f8_make_clone(to, F8_OP_MATMUL, bf16, (int)n_in, attr, 5, clone);
-    const f8_ref operands[] = {q[0].q, q[0].scale_inv, q[1].q, q[1].scale_inv, bf16[2]};
+    const f8_ref operands[] = {q[0].q, q[0].scale_inv, q[1].q, q[1].scale_inv, bf16[2], bf16[3]};
     return f8_make_clone(to, F8_OP_SCALED_MATMUL, operands, (int)n_in + 2, attr, 7, clone);
 }
 

@@ -5,6 +5,7 @@
  * because an exchange takes its time however little it moves. Which gradients share a bucket
  * changes no bit: each element is summed by itself. */
 #include "passes/shard/parts.h"
+#include "passes/unit/formulas.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,9 +20,38 @@ bool f8_is_gradient(const f8_unit *u, const f8_port *p)
     return p->var >= 0 && !strncmp(u->module->var[p->var].name, "grad.", 5);
 }
 
+/* What says whether gradients hold sums (f8_vjp_request) is needed only once there are sums over
+ * the ranks. Until then it is a result, the last one, so that it stays where it is: a node made
+ * then would be computed last, and sums that wait for it would lie in memory. */
+static const char adds_port[] = "adds";
+
+static f8_status begin_adds(const f8_unit *u, f8_func *f)
+{
+    const f8_graph *g = f->graph;
+    f8_ref adds = 0;
+    for (size_t i = 0; i < f->n_out; i++) {
+        const f8_node *n = f8_at(g, f->out[i].ref);
+        if (f8_is_gradient(u, &f->out[i]) && n->op == F8_OP_ADD &&
+            f8_at(g, n->in[0])->op == F8_OP_SELECT)
+            adds = f8_at(g, n->in[0])->in[0];
+    }
+    return adds ? f8_func_result(f, adds_port, adds, -1) : F8_OK;
+}
+
+/* 0: gradients always hold sums. */
+static f8_ref end_adds(f8_func *f)
+{
+    const f8_port *last = f->n_out ? &f->out[f->n_out - 1] : NULL;
+    if (!last || last->var >= 0 || strcmp(last->name, adds_port))
+        return 0;
+    f->n_out--;
+    return last->ref;
+}
+
 f8_status f8_shard_bare_gradients(f8_unit *u, f8_func *f)
 {
     const f8_graph *g = f->graph;
+    F8_TRY(begin_adds(u, f));
     for (size_t i = 0; i < f->n_out; i++) {
         f8_port *p = &f->out[i];
         const f8_node *n = f8_at(g, p->ref);
@@ -144,6 +174,7 @@ f8_status f8_shard_sum_gradients(f8_unit *u, f8_func *f, f8_wholes whole)
     f8_graph *g = f->graph;
     f8_gradient *all = F8_NEW_ARRAY(u->arena, f8_gradient, f->n_out + 1);
     size_t n = 0;
+    const f8_ref adds = end_adds(f);
     if (!all)
         return f8_arena_status(u->arena, u->diag);
     for (size_t i = 0; i < f->n_out; i++)
@@ -157,7 +188,7 @@ f8_status f8_shard_sum_gradients(f8_unit *u, f8_func *f, f8_wholes whole)
     for (size_t i = 0; i < n; i++) {
         f8_port *p = &f->out[all[i].port];
         f8_set_name(g, all[i].sum, u->module->var[p->var].name);
-        p->ref = f8_binary(g, F8_OP_ADD, f8_func_var(f, p->var), all[i].sum);
+        p->ref = f8_binary(g, F8_OP_ADD, f8_if_adds(g, adds, f8_func_var(f, p->var)), all[i].sum);
         p->type = u->module->var[p->var].type;
     }
     return u->diag->status;

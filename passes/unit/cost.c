@@ -325,7 +325,9 @@ static double gemm_seconds(const f8_graph *g, const f8_target *t, f8_ref r)
 {
     const f8_node *n = f8_at(g, r);
     const f8_gemm_operands o = f8_gemm_operands_of(n);
-    const double ops = gemm_flops(g, r), all = traffic(g, n);
+    const double ops = gemm_flops(g, r),
+                 unread = o.acc && !f8_gemm_reads_acc(g->module, &o) ? bytes_of(g, o.acc) : 0,
+                 all = traffic(g, n) - unread;
     const double packed = t->speeds.operands > 0 ? bytes_of(g, o.a) + bytes_of(g, o.b) : 0;
     double bytes = memory_seconds(t, all - packed);
     if (packed > 0)

@@ -43,6 +43,11 @@ f8_ref f8_reshape_to(f8_graph *g, f8_ref x, int rank, const int64_t *dim)
     return f8_reshape(g, x, &t);
 }
 
+f8_ref f8_if_adds(f8_graph *g, f8_ref adds, f8_ref acc)
+{
+    return adds ? f8_select(g, adds, acc, f8_const(g, 0)) : acc;
+}
+
 f8_ref f8_row_sum(f8_graph *g, f8_ref x)
 {
     return f8_reduce(g, F8_OP_REDUCE_SUM, x, -1);

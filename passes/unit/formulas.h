@@ -15,6 +15,8 @@ f8_ref f8_fold_cast(f8_graph *g, f8_ref x, f8_dtype to);
 f8_ref f8_mul_const(f8_graph *g, f8_ref x, double c);
 f8_ref f8_zeros(f8_graph *g, const f8_type *type); /* a broadcast constant */
 f8_ref f8_reshape_to(f8_graph *g, f8_ref x, int rank, const int64_t *dim);
+/* acc, or zeros where the bool `adds` is false; acc if `adds` is 0. */
+f8_ref f8_if_adds(f8_graph *g, f8_ref adds, f8_ref acc);
 
 f8_ref f8_row_sum(f8_graph *g, f8_ref x);
 f8_ref f8_row_mean(f8_graph *g, f8_ref x); /* sum / n */

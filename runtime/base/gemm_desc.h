@@ -97,7 +97,10 @@ typedef struct f8_gemm_desc {
     f8_gemm_tuning tuning;
 } f8_gemm_desc;
 
-/* The arguments of a GEMM, in this order. Scales and a bias may be missing. */
+/* The arguments of a GEMM, in this order. Scales, a bias and ADDS may be missing. ADDS is of a GEMM
+ * that accumulates, and says whether C holds anything; if not, C counts as zeros. On a CPU it is a
+ * bool. On CUDA, where the host chooses, it is the variable F8_COUNT_NAME, and C holds something
+ * where that is above 0 as the function begins. */
 enum {
     F8_GEMM_A,
     F8_GEMM_B,
@@ -105,6 +108,7 @@ enum {
     F8_GEMM_SCALE_A,
     F8_GEMM_SCALE_B,
     F8_GEMM_BIAS,
+    F8_GEMM_ADDS,
     F8_GEMM_ARGS
 };
 

@@ -35,6 +35,13 @@ static f8_status run_collective(f8_exec *x, const f8_exec_step *l, f8_diag *diag
     return F8_OK;
 }
 
+/* Whether C of a GEMM counts as zeros. */
+static bool starts_afresh(const f8_exec_step *l)
+{
+    const uint8_t *adds = l->arg[F8_GEMM_ADDS];
+    return adds && !*adds;
+}
+
 f8_status f8_exec_run_step(f8_exec *x, const f8_exec_step *l, f8_diag *diag)
 {
     const f8_step *s = l->step;
@@ -55,8 +62,9 @@ f8_status f8_exec_run_step(f8_exec *x, const f8_exec_step *l, f8_diag *diag)
     case F8_STEP_GEMM:
         home->home.count.gemms++;
         home->home.count.fp8_gemms += s->fp8;
-        return f8_gemm_run(l->gemm, home->pool, l->arg[0], l->arg[1], l->arg[2], l->arg[3],
-                           l->arg[4], (void *)home->home.workspace.at);
+        return (starts_afresh(l) ? f8_gemm_run_afresh : f8_gemm_run)(
+            l->gemm, home->pool, l->arg[F8_GEMM_A], l->arg[F8_GEMM_B], l->arg[F8_GEMM_C],
+            l->arg[F8_GEMM_SCALE_A], l->arg[F8_GEMM_SCALE_B], (void *)home->home.workspace.at);
     case F8_STEP_COPY: f8_copy_run(s, home->pool, l->arg[0], l->arg[1]); return F8_OK;
     case F8_STEP_COLLECTIVE: return run_collective(x, l, diag);
     case F8_STEP_WAIT:

@@ -477,7 +477,8 @@ bool f8_cublaslt_first_run(f8_cublaslt_gemm *g)
 f8_status f8_cublaslt_run(f8_cuda *cuda, f8_cublaslt_gemm *g, const CUdeviceptr arg[F8_GEMM_ARGS],
                           CUdeviceptr workspace, void *stream, const char *what, f8_diag *diag)
 {
-    const float alpha = 1.0f, beta = g->desc.accumulate ? 1.0f : 0.0f;
+    const bool adds = g->desc.accumulate && !arg[F8_GEMM_ADDS];
+    const float alpha = 1.0f, beta = adds ? 1.0f : 0.0f;
     const CUdeviceptr a_scale = arg[F8_GEMM_SCALE_A], b_scale = arg[F8_GEMM_SCALE_B],
                       bias = arg[F8_GEMM_BIAS];
     if (g->desc.has_alpha && !has_scalars(&g->desc) &&

@@ -57,6 +57,9 @@ void f8_cuda_exec_bind_var(f8_cuda_exec *x, uint32_t var, void *at);
  * F8_ERR_INPUT: nothing is bound to an external one. */
 f8_status f8_cuda_exec_read(f8_cuda_exec *x, uint32_t var, void *to, f8_diag *diag);
 f8_status f8_cuda_exec_write(f8_cuda_exec *x, uint32_t var, const void *from, f8_diag *diag);
+/* Sets the bytes of a variable to zero: as a run, enqueued on the embedder's stream, and waited for
+ * on the executor's own. */
+f8_status f8_cuda_exec_clear(f8_cuda_exec *x, uint32_t var, f8_diag *diag);
 /* As f8_exec_init; initial values are made on the host. */
 f8_status f8_cuda_exec_init(f8_cuda_exec *x, uint64_t seed, const bool *keep, f8_diag *diag);
 
@@ -83,6 +86,10 @@ void f8_cuda_exec_free(f8_cuda_exec *x, f8_block *block);
  * every later run fails with the same message. */
 f8_status f8_cuda_exec_run(f8_cuda_exec *x, uint32_t func, f8_diag *diag);
 f8_status f8_cuda_exec_wait(f8_cuda_exec *x, f8_diag *diag);
+/* Whether variable F8_COUNT_NAME is not above 0, in later runs of all executors of the home: then C
+ * of GEMMs with F8_GEMM_ADDS counts as zeros, and they overwrite it. At first: no. The host
+ * chooses, so that it need not wait for the device to tell; the caller knows the variable. */
+void f8_cuda_exec_begin_sums(f8_cuda_exec *x, bool afresh);
 
 /* As f8_exec_observe and f8_exec_fetch. A run that somebody looks on waits after each step, and
  * launches no graph. */

@@ -7,7 +7,10 @@
  * function, one for each set of addresses. When something was bound, it compares the addresses with
  * these sets. A known set costs nothing else. A new set is captured. When there is no room left,
  * the graph whose last launch is longest ago is updated to it, which takes less time than to
- * instantiate another. */
+ * instantiate another.
+ *
+ * A graph also holds whether GEMMs with F8_GEMM_ADDS add to C (f8_cuda_exec_begin_sums). A function
+ * that runs both ways has a graph for each. */
 #include "runtime/cuda/exec_internal.h"
 
 #include <string.h>
@@ -77,6 +80,16 @@ static f8_status enqueue_wait(f8_cuda_exec *x, const f8_live_func *f, const f8_l
                            : F8_OK;
 }
 
+static f8_status enqueue_gemm(f8_cuda_exec *x, const f8_live_step *l, CUstream stream,
+                              f8_diag *diag)
+{
+    CUdeviceptr arg[F8_GEMM_ARGS];
+    memcpy(arg, l->arg, sizeof arg);
+    arg[F8_GEMM_ADDS] = l->arg[F8_GEMM_ADDS] && x->home->afresh;
+    return f8_cublaslt_run(x->cuda, l->gemm, arg, x->home->home.workspace.at, stream, l->what,
+                           diag);
+}
+
 static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, f8_live_step *l,
                               CUstream stream, f8_diag *diag)
 {
@@ -84,9 +97,7 @@ static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, f8_live_st
     const f8_step *s = l->step;
     switch (s->kind) {
     case F8_STEP_KERNEL: return launch_phases(x, f, l, stream, diag);
-    case F8_STEP_GEMM:
-        return f8_cublaslt_run(x->cuda, l->gemm, arg, x->home->home.workspace.at, stream, l->what,
-                               diag);
+    case F8_STEP_GEMM: return enqueue_gemm(x, l, stream, diag);
     case F8_STEP_ATTENTION: return f8_cuda_exec_run_attention(x, f, l, stream, diag);
     case F8_STEP_COPY:
         if (l->bytes == 0)
@@ -172,7 +183,8 @@ static f8_status capture(f8_cuda_exec *x, f8_live_func *f, const f8_live_part *p
                : status;
 }
 
-/* All addresses that a captured graph depends on, into `to` unless it is NULL. Returns how many. */
+/* All addresses that a captured graph depends on, and whether it begins sums afresh, into `to`
+ * unless it is NULL. Returns how many. */
 static size_t addresses(const f8_cuda_exec *x, const f8_live_func *f, uint64_t *to)
 {
     size_t n = 0;
@@ -184,7 +196,9 @@ static size_t addresses(const f8_cuda_exec *x, const f8_live_func *f, uint64_t *
     }
     if (to)
         to[n] = x->home->home.workspace.at;
-    return n + 1;
+    if (to)
+        to[n + 1] = f->counts && x->home->afresh;
+    return n + 2;
 }
 
 /* The graph of the present addresses, or the one to give up for it: an unused one, or else the one
@@ -298,6 +312,9 @@ f8_status f8_cuda_exec_launch(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
 {
     if (f->func->n_steps == 0)
         return F8_OK;
+    if (f->counts && f->afresh != x->home->afresh)
+        f->now = NULL;
+    f->afresh = x->home->afresh;
     if (!f->now)
         F8_TRY(choose_graph(x, f, diag));
     f->now->launched = ++f->launches;

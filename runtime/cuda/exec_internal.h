@@ -66,6 +66,7 @@ typedef struct f8_live_func {
     uint64_t *addresses;   /* room for the present ones; NULL until the first launch */
     size_t n_addresses;
     int64_t launches;
+    bool counts, afresh;   /* a GEMM has F8_GEMM_ADDS; as home.afresh when it was launched last */
     CUevent *event;        /* profile: n_steps + 1 */
     bool timed;            /* profile: a run was */
     f8_exec_counts count;  /* of one run */
@@ -95,6 +96,7 @@ typedef struct f8_cuda_home {
     CUstream stream;  /* where everything runs: `ordered`, or the embedder's */
     CUevent moved;    /* what the stream before must have done when another takes over; NULL until
                          it is needed */
+    bool afresh;      /* C of GEMMs with F8_GEMM_ADDS counts as zeros */
     f8_diag failure; /* status F8_OK until a run fails on the device */
 } f8_cuda_home;
 

@@ -102,6 +102,14 @@ static void count_step(f8_live_func *f, const f8_step *s)
     f->count.fp8_gemms += s->kind == F8_STEP_GEMM ? s->fp8 : 0;
 }
 
+static f8_status make_gemm(f8_live_func *f, const f8_step *s, f8_diag *diag)
+{
+    if (s->n_args != F8_GEMM_ARGS)
+        return broken(f->func, s, "a GEMM has seven arguments", diag);
+    f->counts |= s->arg[F8_GEMM_ADDS].space != F8_SPACE_NONE;
+    return F8_OK;
+}
+
 static f8_status make_step(f8_cuda_exec *x, f8_live_func *f, f8_live_step *l, const f8_step *s,
                            f8_diag *diag)
 {
@@ -119,8 +127,7 @@ static f8_status make_step(f8_cuda_exec *x, f8_live_func *f, f8_live_step *l, co
                    ? F8_OK
                    : broken(f->func, s, "attention has five arguments, backward nine", diag);
     if (s->kind == F8_STEP_GEMM)
-        return s->n_args == F8_GEMM_ARGS ? F8_OK
-                                         : broken(f->func, s, "a GEMM has six arguments", diag);
+        return make_gemm(f, s, diag);
     for (uint32_t p = 0; p < s->n_phases; p++)
         F8_TRY(make_phase(x, f->func, s, &l->phase[p], &s->phase[p], diag));
     return F8_OK;
@@ -224,7 +231,7 @@ static f8_status try_gemms(f8_cuda_exec *x, uint64_t zeros, uint64_t result, uin
             const f8_live_step *l = &x->func[k].step[i];
             if (l->step->kind != F8_STEP_GEMM || !f8_cublaslt_first_run(l->gemm))
                 continue;
-            const CUdeviceptr arg[] = {
+            const CUdeviceptr arg[F8_GEMM_ARGS] = {
                 [F8_GEMM_A] = l->arg[0] ? l->arg[0] : operands,
                 [F8_GEMM_B] = l->arg[1] ? l->arg[1] : operands + (uint64_t)operand_room(l, 0),
                 [F8_GEMM_C] = result,

@@ -113,6 +113,11 @@ static void gemm_args(void)
 {
     first(F8_STEP_GEMM)->n_args = 4;
 }
+static void gemm_adds_never(void)
+{
+    f8_step *s = first(F8_STEP_GEMM);
+    s->arg[F8_GEMM_ADDS] = s->arg[F8_GEMM_A];
+}
 static void gemm_bias_f32(void)
 {
     first(F8_STEP_GEMM)->gemm.bias = true;
@@ -357,7 +362,8 @@ static const struct {
     BAD(gemm_batch_outside, "bytes from there are used"),
     BAD(gemm_dtype, "a GEMM can't multiply i32 by"),
     BAD(gemm_result, "to f8e4m3"),
-    BAD(gemm_args, "it has 4 arguments instead of 6"),
+    BAD(gemm_args, "it has 4 arguments instead of 7"),
+    BAD(gemm_adds_never, "argument 6 says whether C is added to, and it never is"),
     BAD(gemm_bias_f32, "a bias is added where C is bf16 and overwritten"),
     BAD(gemm_bias_unasked, "argument 5 is a bias that the GEMM does not add"),
     BAD(gemm_nowhere, "argument 2 has no place"),

@@ -169,6 +169,7 @@ static f8_status keep(fp8c_program *p, int function, kept *k, f8_diag *diag)
 static f8_status put_back(fp8c_program *p, const kept *k, f8_diag *diag)
 {
     f8_instance *instance = &p->now->instance;
+    f8_sums_forget(p);
     for (uint32_t i = 0; i < p->now->plan.n_vars; i++)
         if (k->value[i])
             F8_TRY(instance->kind->write(instance, i, k->value[i], diag));
@@ -198,7 +199,7 @@ static f8_status look_again(fp8c_program *p, int function, fp8c_found *f, f8_dia
     if (status == F8_OK)
         status = keep(p, function, &k, diag);
     if (status == F8_OK)
-        status = p->now->instance.kind->run(&p->now->instance, form, diag);
+        status = f8_sums_run(p, form, diag);
     if (status == F8_OK)
         status = look_at_gradients(p, f, diag);
     if (status == F8_OK)
@@ -214,6 +215,7 @@ static f8_status find(fp8c_program *p, int function, bool again, fp8c_found *f, 
     static const char *const roles[] = {"parameter", "state", "scale", "gradient"};
     F8_TRY(f8_program_can_run(p, function, diag));
     F8_TRY(p->now->instance.kind->wait(&p->now->instance, diag));
+    F8_TRY(f8_sums_settle(p, diag));
     if (again)
         F8_TRY(f8_program_may_change(p, "fp8c_program_find_nonfinite", diag));
     look_at_inputs(p, function, f);

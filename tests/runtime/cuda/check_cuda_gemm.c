@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { A, B, C, C2, SA, SB, SC, BIAS, N_VARS };
+enum { A, B, C, C2, SA, SB, SC, BIAS, COUNT, N_VARS };
 enum { ROOM = 64 * 1024 }; /* bytes of each variable */
 
 typedef struct gemm_case {
@@ -95,13 +95,14 @@ static f8_gemm_desc describe(const gemm_case *c)
 
 static void make_plan(const gemm_case *c)
 {
-    static const char *const names[] = {"a", "b", "c", "c2", "sa", "sb", "sc", "bias"};
+    static const char *const names[] = {"a",  "b",  "c",    "c2",         "sa",
+                                        "sb", "sc", "bias", F8_COUNT_NAME};
     for (int v = 0; v < N_VARS; v++) /* bytes, whatever they hold */
         g.var[v] = (f8_plan_var){
             .name = names[v], .type = {F8_BOOL, 1, {ROOM}}, .offset = (int64_t)v * ROOM};
     for (int i = 0; i < 2; i++) {
-        const int at[] = {A, B, i ? C2 : C, SA, i ? SC : SB, BIAS};
-        const bool given[] = {true, true, true, c->alpha, c->alpha, c->bias};
+        const int at[] = {A, B, i ? C2 : C, SA, i ? SC : SB, BIAS, COUNT};
+        const bool given[] = {true, true, true, c->alpha, c->alpha, c->bias, c->accumulate};
         g.step[i] = (f8_step){.kind = F8_STEP_GEMM,
                               .name = i ? "second" : "first",
                               .arg = g.arg[i],
@@ -264,6 +265,61 @@ START_TEST(multiplies)
     ck_assert_int_eq(n.gemms, 4);
     ck_assert_int_eq(n.fp8_gemms, f8_dtype_is_fp8(c->a) ? 4 : 0);
     ck_assert_int_eq(n.kernels, 0);
+    f8_cuda_exec_destroy(x);
+    close_device();
+}
+END_TEST
+
+static bool is_refused(const gemm_case *c)
+{
+    const bool turned = f8_dtype_is_fp8(c->a) && (c->trans_a || !c->trans_b);
+    return (turned && g.device.target->fp8_tn) || (c->c == F8_BF16 && c->accumulate);
+}
+
+/* Where C counts as zeros it is not read: it may hold NaN. A function that runs both ways by turns
+ * has a graph for each, and stores the sums that it would add to zeros. */
+START_TEST(stores_or_adds)
+{
+    const gemm_case *c = &cases[_i];
+    gemm_case stored = *c;
+    static uint8_t before[ROOM], first[ROOM], after[ROOM], added[ROOM];
+    open_device();
+    if (!c->accumulate || is_refused(c)) {
+        close_device();
+        return;
+    }
+    stored.accumulate = false;
+    make_plan(c);
+    make_data(c);
+    const f8_cuda_exec_options o = {.allocator = &g.allocator};
+    const size_t bytes = (size_t)(describe(c).ldc * c->m) * f8_dtype_size(c->c);
+    f8_cuda_exec *x = NULL;
+    OK(f8_cuda_exec_create(&g.plan, g.device.cuda, &o, &x, diag));
+    for (int round = 0; round < 4; round++) {
+        const bool afresh = round % 2 == 0;
+        memset(before, 0xff, sizeof before); /* NaN */
+        write_all(x);
+        OK(f8_cuda_exec_write(x, C, afresh ? before : g.data[C], diag));
+        f8_cuda_exec_begin_sums(x, afresh);
+        OK(f8_cuda_exec_run(x, 0, diag));
+        OK(f8_cuda_exec_read(x, C, after, diag));
+        const double scale = c->alpha ? (double)scale_a * (double)scale_b : 1;
+        check_result(afresh ? &stored : c, (afresh ? before : g.data[C]) + c->shift,
+                     after + c->shift, scale);
+        if (afresh && round)
+            ck_assert(!memcmp(first, after, sizeof after));
+        if (round == 0)
+            memcpy(first, after, sizeof after);
+    }
+    memset(before + c->shift, 0, bytes);
+    OK(f8_cuda_exec_write(x, C, before, diag));
+    OK(f8_cuda_exec_run(x, 0, diag));
+    OK(f8_cuda_exec_read(x, C, added, diag));
+    for (int i = 0; i < c->m; i++) /* equal as numbers: -0 may be stored where +0 would be added */
+        for (int j = 0; j < c->n; j++) {
+            const int64_t at = i * describe(c).ldc + j;
+            ck_assert(decode(c->c, added + c->shift, at) == decode(c->c, first + c->shift, at));
+        }
     f8_cuda_exec_destroy(x);
     close_device();
 }
@@ -477,6 +533,7 @@ Suite *f8_suite(void)
     TCase *t = tcase_create("gemm");
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, multiplies, 0, sizeof cases / sizeof *cases);
+    tcase_add_loop_test(t, stores_or_adds, 0, sizeof cases / sizeof *cases);
     tcase_add_loop_test(t, bias_is_rounded_once, 0, sizeof cases / sizeof *cases);
     tcase_add_loop_test(t, strides_choose_nothing, 0, sizeof cases / sizeof *cases);
     tcase_add_loop_test(t, every_call_can_fail, 0, sizeof failing / sizeof *failing);

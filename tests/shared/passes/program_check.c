@@ -260,8 +260,8 @@ static bool may_share_moment(const judge *j, const reading *by, f8_ref read, con
     if (!by->group)
         return false;
     const f8_node *n = f8_at(j->g, by->user);
-    if (by->group->kind == F8_GROUP_GEMM) /* as the accumulator, its last operand; no bias */
-        return by->operand == n->n_in - 1 && f8_gemm_operands_of(n).acc == read;
+    if (by->group->kind == F8_GROUP_GEMM) /* as the accumulator; no bias */
+        return by->operand == f8_gemm_added(n->op) && f8_gemm_operands_of(n).acc == read;
     if (by->group->kind == F8_GROUP_SCATTER)
         return by->operand == 0;
     if (!by->phase)
