@@ -115,8 +115,18 @@ static bool is_in_sixteens(const f8_kernel *k, const f8_cuda_layout *l)
     return true;
 }
 
+/* Whether columns are visited once: in the first stage. */
+static bool is_one_visit(const f8_kernel *k)
+{
+    for (uint32_t n = 0; n < k->n_instrs; n++)
+        if (f8_kinstr_is_root(&k->instr[n]) && k->instr[n].stage > 0)
+            return false;
+    return true;
+}
+
 /* Whether rows may come through a ring: those of a warp each, of which nothing stays in registers
- * over stages. */
+ * over stages. Where a row is one chunk, that chunk is of one stage: what takes its place is of a
+ * later task. */
 static bool may_ring(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
 {
     if (!k->aligned || !l->staged || target->sm < 90 || l->branches || l->near_words ||
@@ -126,7 +136,8 @@ static bool may_ring(const f8_target *target, const f8_kernel *k, const f8_cuda_
     for (uint32_t s = 0; s < k->n_near; s++)
         if (l->near[s] != F8_CUDA_RECOMPUTED)
             return false;
-    return chunk_bytes(k, l) > 0 && (l->vectors > 1 || l->task_rows == l->rows);
+    return chunk_bytes(k, l) > 0 &&
+           (l->vectors > 1 || (l->task_rows == l->rows && is_one_visit(k)));
 }
 
 /* Takes tiles of `parts` vectors, `turns` sets of them, and a ring of `chunks` of `vectors`, where

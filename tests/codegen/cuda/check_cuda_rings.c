@@ -153,6 +153,34 @@ START_TEST(one_chunk)
 }
 END_TEST
 
+/* Codes of a row less its amax, or less that of an other row. */
+static void off_amax(kcase *c, bool other, int rows, int cols)
+{
+    const f8_ref x = kc_input(c, F8_F32, 2, rows, cols),
+                 y = other ? kc_input(c, F8_F32, 2, rows, cols) : x;
+    const f8_ref off = f8_binary(c->g, F8_OP_SUB, y, f8_reduce(c->g, F8_OP_REDUCE_AMAX, x, 1));
+    const f8_ref code = kc_quantize(c, off, kc_input(c, F8_F32, 0), F8_E4M3, true);
+    kc_out(c, code);
+    kc_out(c, kc_transposed(c, code));
+    kc_phase(c, rows, cols);
+}
+
+/* Rows of one vector that two stages load: the same values, or others. What is stored of a row alone
+ * takes no second visit. */
+START_TEST(one_chunk_of_two_stages)
+{
+    kcase c;
+    kc_begin(&c);
+    for (int cols = 192; cols <= 256; cols += 64) {
+        off_amax(&c, false, 64, cols);
+        off_amax(&c, true, 64, cols);
+        codes(&c, F8_BF16, 64, cols, false);
+    }
+    check(&c, 2);
+    kc_end(&c);
+}
+END_TEST
+
 /* Without a ring: rows that a warp has several of, heights that are no multiple of a block's rows.
  */
 START_TEST(none)
@@ -215,6 +243,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(rows, two_stages, 0, N_WIDTHS);
     tcase_add_loop_test(rows, kept_values, 0, N_WIDTHS - 1);
     tcase_add_test(rows, one_chunk);
+    tcase_add_test(rows, one_chunk_of_two_stages);
     tcase_add_test(rows, none);
     suite_add_tcase(s, rows);
     TCase *faults = tcase_create("faults");
