@@ -38,8 +38,20 @@ class Block(torch.nn.Module):
         if self.change == "break":
             torch._dynamo.graph_break()
         h = torch.relu(h) if self.change == "relu" else torch.nn.functional.gelu(h)
-        y = x + self.down(h)
+        h = self.down(h)
+        y = (h if self.change == "twice" else x) + h
         return self.more(y) if self.change == "more" else y
+
+
+class Named(torch.nn.Module):
+    """Its input can be given by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = Block(), Block()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(self.a(x))
 
 
 def make(change: str = "", blocks: int = 2) -> torch.nn.Sequential:
@@ -96,6 +108,13 @@ def each(scenarios: list[tuple[Any, ...]]) -> list[Any]:
 def changed(how: str, change: str) -> float:
     """Rank 1 has another forward."""
     return step(spread(make(on(1, change, "")), how, strict=change != "break"))
+
+
+def last_changed() -> float:
+    """The last block of rank 1 has the ops of rank 0's, but they read other values."""
+    model = make()
+    model[-1].change = on(1, "twice", "")
+    return step(spread(model, "ddp"))
 
 
 def optioned(how: str, name: str, value: Any, **options: Any) -> float:
@@ -267,6 +286,20 @@ def evaluated(when: str) -> float:
     return step(call)
 
 
+def evaluated_by_name(*rows: int) -> float:
+    """Before training rank 0 evaluates the model itself, with inputs by name and of these numbers of rows:
+    then dynamo's graph does not know the names any more, or has a dynamic size."""
+    torch.manual_seed(0)
+    model = Named()
+    call = spread(model, "ddp", timeout=SHORT)
+    if dist.get_rank() == 0:
+        for n in rows:
+            model(x=batch(n))
+    loss = call(x=batch()).square().mean()
+    loss.backward()
+    return float(loss.detach())
+
+
 def two_models(how: str) -> int:
     """Two models with modules of equal names."""
     calls = [spread(make(), how) for _ in range(2)]
@@ -337,6 +370,7 @@ class Differ(BackendTest):
                 (("optioned", how, "recipe", "block"), "rank 0: recipe current; rank 1: recipe block\n"),
                 (("optioned", how, "rules", ['"*up" = bf16']), 'rank 0: nothing more; rank 1: rule "[*]up" = bf16'),
             ]
+        cases.append((("last_changed",), r"rank 0: 1 stages with ops of \w+ (\w+); rank 1: .*ops"))
         # DDP itself refuses ranks that train different parameters.
         cases.append((("frozen", "fsdp"), "rank 0: nothing more; rank 1: frozen .*up.weight"))
         cases.append((("group_on_one", "ddp"), "rank 0: amaxes of its own rank; rank 1: amaxes of ranks 0, 1"))
@@ -438,7 +472,8 @@ class Same(BackendTest):
         """Nothing waits for a rank that has no reason to compile: with a timeout of a few seconds all of
         this would fail."""
         cases = [("lengths", "fsdp"), ("lengths", "ddp"), ("evaluated", "module"), ("evaluated", "before"),
-                 ("evaluated", "after"), ("two_models", "fsdp"), ("two_models", "ddp"), ("accumulated",),
+                 ("evaluated", "after"), ("evaluated_by_name", 4), ("evaluated_by_name", 7),
+                 ("evaluated_by_name", 4, 6, 7), ("two_models", "fsdp"), ("two_models", "ddp"), ("accumulated",),
                  *(("first_batch", how, rows) for how in ("fsdp", "ddp") for rows in (1, 2, 7))]
         for rank, found in enumerate(together(2, each, cases)):
             for case, outcome in zip(cases, found):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import operator
-import re
 import threading
 import weakref
 import zlib
@@ -33,7 +32,7 @@ from .graph.uses import Uses, uses_in_plan, uses_of
 from .log import say_once
 from .places import FAILURES, Place, Unsupported, place_of, place_of_frames
 from .ranks import gathered
-from .ranks.agreement import Agreement, names_of
+from .ranks.agreement import Agreement, names_of, ops_of
 from .ranks.amaxes import groups_of
 from .ranks.sharded import shard_of
 from .run.function import Runner, new_seed
@@ -247,8 +246,9 @@ def _told(made: Function | Eager | InPieces, params: Sequence[torch.Tensor]) -> 
     if any("delayed" in rule for rule in (settings.recipe, *settings.rules)):
         groups = groups_of(params, [shard_of(param) for param in params])
         told.append(f"amaxes of {names_of(private.ranks_of(groups)) if groups else 'its own rank'}")
-    text = re.sub(r"\[[^]]*\]|\b\d+\b", "", "".join(one.text for one in compiled.plan.stages))
-    return told + [f"{len(compiled.plan.stages)} stages with ops of checksum {zlib.crc32(text.encode()):08x}"]
+    stages = compiled.plan.stages
+    ops = zlib.crc32(ops_of([one.text for one in stages]).encode())
+    return told + [f"{len(stages)} stages with ops of checksum {ops:08x}"]
 
 
 def _made(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], settings: Settings,

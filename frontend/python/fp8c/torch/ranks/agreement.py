@@ -14,6 +14,7 @@ graph, once for each sharded module.
 from __future__ import annotations
 
 import json
+import re
 import threading
 import weakref
 import zlib
@@ -26,6 +27,7 @@ from .amaxes import given_group
 from .sharded import shard_of
 
 VERDICT = "verdict"
+_NUMBER = r"\d+(?:\.\d+)?(?:e[-+]?\d+)?"
 _lock = threading.Lock()
 _agreed: dict[int, weakref.ref] = {}  # by id: parameters that an agreement was about
 _counts: dict[str, int] = {}  # how often each group of ranks has agreed on each module
@@ -164,6 +166,18 @@ def _differences(ways: Sequence[tuple[Sequence[str], Sequence[int]]]) -> str:
         own = [part for part in what if part not in common]
         texts.append(f"{names_of(ranks)}: {', '.join(own) or 'nothing more'}")
     return "; ".join(texts)
+
+
+def ops_of(texts: Sequence[str]) -> str:
+    """The ops of the texts of stages, and what each of them reads: equal if ranks compute the same.
+    Names of values are left out, which dynamo takes from the first call. So are numbers and sizes, which
+    follow a rank's inputs, whether they are bounds or not."""
+    text, numbers = "".join(texts), {}
+    dims = re.findall(r"^dim (\w+) <= ", text, re.MULTILINE)
+    text = re.sub(r"^(module|dim) .*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"%(\w+)", lambda found: f"%v{numbers.setdefault(found[1], len(numbers))}", text)
+    text = re.sub(rf"\[[^]]*\]|\b(?:{'|'.join([_NUMBER, *dims])})\b", "", text)
+    return re.sub(r"(?<== )[-+*/%() ]+(?=[,}])", "", text)  # what is left of an expression of sizes
 
 
 def names_of(ranks: Sequence[int]) -> str:
