@@ -17,6 +17,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 
 import fp8c.torch
+import models
 from fp8c.torch import backend
 from fp8c.torch.ranks import agreement
 from fp8c.torch.run import bound
@@ -44,14 +45,16 @@ class Block(torch.nn.Module):
 
 
 class Named(torch.nn.Module):
-    """Its input can be given by name."""
+    """Its input can be given by name. It computes with a buffer, and with the number of rows."""
 
-    def __init__(self) -> None:
+    def __init__(self, change: str = "") -> None:
         super().__init__()
-        self.a, self.b = Block(), Block()
+        self.a, self.b = Block(), Block(change)
+        self.register_buffer("table", torch.linspace(0, 1, WIDTH))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.b(self.a(x))
+        y = self.b(self.a(x + torch.cos(self.table)))
+        return y / y.shape[0]
 
 
 def make(change: str = "", blocks: int = 2) -> torch.nn.Sequential:
@@ -286,11 +289,11 @@ def evaluated(when: str) -> float:
     return step(call)
 
 
-def evaluated_by_name(*rows: int) -> float:
+def evaluated_by_name(*rows: int, change: str = "") -> float:
     """Before training rank 0 evaluates the model itself, with inputs by name and of these numbers of rows:
-    then dynamo's graph does not know the names any more, or has a dynamic size."""
+    then dynamo has forgotten the names, or its graph has a dynamic size. change: of rank 1's forward."""
     torch.manual_seed(0)
-    model = Named()
+    model = Named(on(1, change, ""))
     call = spread(model, "ddp", timeout=SHORT)
     if dist.get_rank() == 0:
         for n in rows:
@@ -298,6 +301,26 @@ def evaluated_by_name(*rows: int) -> float:
     loss = call(x=batch()).square().mean()
     loss.backward()
     return float(loss.detach())
+
+
+def language_model(kind: str, *lengths: int) -> float:
+    """Before training rank 0 evaluates texts of these lengths. With one of another length than in training,
+    the causal mask becomes an operand; with one of the same, the graph is made anew for DDP."""
+    model, inputs = models.make(kind)
+    call = spread(model, "ddp", strict=False)
+    ids = inputs["input_ids"]
+    if dist.get_rank() == 0:
+        with torch.set_grad_enabled(ids.shape[1] in lengths):
+            for n in lengths:
+                model(input_ids=ids[:, :n], labels=ids[:, :n], use_cache=False)
+    loss = call(input_ids=ids, labels=ids, use_cache=False).loss
+    loss.backward()
+    return float(loss.detach())
+
+
+def evaluated_and_changed() -> float:
+    """Rank 0's graph has a dynamic size; rank 1 has another forward."""
+    return evaluated_by_name(7, change="relu")
 
 
 def two_models(how: str) -> int:
@@ -352,7 +375,7 @@ def hybrid(how: str) -> Any:
 class Differ(BackendTest):
     def each(self, n: int, scenarios: list[tuple[Any, ...]]) -> list[list[Any]]:
         """By scenario: the outcome of each rank."""
-        return list(zip(*together(n, each, scenarios)))
+        return list(zip(*together(n, each, scenarios, seconds=300)))
 
     def raises(self, outcome: Any, message: str) -> None:
         self.assertIsInstance(outcome, Failed, f"expected: {message}")
@@ -365,12 +388,13 @@ class Differ(BackendTest):
         for how in ("fsdp", "ddp"):
             cases += [
                 (("changed", how, "more"), r"rank 0: [^;]*; rank 1: linear .*more"),
-                (("changed", how, "relu"), r"rank 0: 1 stages with ops of \w+ (\w+); rank 1: .*ops"),
+                (("changed", how, "relu"), r"rank 0: \d gelu, 1 stages with ops of .*; rank 1: \d relu"),
                 (("changed", how, "break"), r"rank 0: .*linear .*down.*; rank 1: "),
                 (("optioned", how, "recipe", "block"), "rank 0: recipe current; rank 1: recipe block\n"),
                 (("optioned", how, "rules", ['"*up" = bf16']), 'rank 0: nothing more; rank 1: rule "[*]up" = bf16'),
             ]
         cases.append((("last_changed",), r"rank 0: 1 stages with ops of \w+ (\w+); rank 1: .*ops"))
+        cases.append((("evaluated_and_changed",), r"rank 0: 2 gelu; rank 1: 1 gelu, 1 relu\n"))
         # DDP itself refuses ranks that train different parameters.
         cases.append((("frozen", "fsdp"), "rank 0: nothing more; rank 1: frozen .*up.weight"))
         cases.append((("group_on_one", "ddp"), "rank 0: amaxes of its own rank; rank 1: amaxes of ranks 0, 1"))
@@ -473,9 +497,18 @@ class Same(BackendTest):
         this would fail."""
         cases = [("lengths", "fsdp"), ("lengths", "ddp"), ("evaluated", "module"), ("evaluated", "before"),
                  ("evaluated", "after"), ("evaluated_by_name", 4), ("evaluated_by_name", 7),
-                 ("evaluated_by_name", 4, 6, 7), ("two_models", "fsdp"), ("two_models", "ddp"), ("accumulated",),
+                 ("evaluated_by_name", 4, 6, 7),
+                 ("two_models", "fsdp"), ("two_models", "ddp"), ("accumulated",),
                  *(("first_batch", how, rows) for how in ("fsdp", "ddp") for rows in (1, 2, 7))]
-        for rank, found in enumerate(together(2, each, cases)):
+        self.none_fails(cases)
+
+    def test_language_models(self) -> None:
+        """Rank 0 alone evaluates texts before training, of the same length or of others."""
+        self.none_fails([("language_model", kind, *lengths) for kind in ("gpt2", "llama")
+                         for lengths in ((9,), (7, 8))])
+
+    def none_fails(self, cases: list[tuple[Any, ...]]) -> None:
+        for rank, found in enumerate(together(2, each, cases, seconds=300)):
             for case, outcome in zip(cases, found):
                 with self.subTest(f"{case} {rank}"):
                     self.assertNotIsInstance(outcome, Failed, outcome)

@@ -32,7 +32,7 @@ from .graph.uses import Uses, uses_in_plan, uses_of
 from .log import say_once
 from .places import FAILURES, Place, Unsupported, place_of, place_of_frames
 from .ranks import gathered
-from .ranks.agreement import Agreement, names_of, ops_of
+from .ranks.agreement import Agreement, layers_of, names_of, ops_of
 from .ranks.amaxes import groups_of
 from .ranks.sharded import shard_of
 from .run.function import Runner, new_seed
@@ -139,7 +139,8 @@ class Function:
             with Agreement(new, compiled.settings.timeout) as agreement:
                 results = self._run(args)  # it compiles the programs of these parameters
                 # Or the graph is made anew within it, as cut under DDP, and has said so.
-                agreement.what = agreement.what or _told(self, new)
+                if not agreement.told:
+                    _tell(agreement, self, new)
         except Exception:
             compiled.forget(new)
             raise
@@ -213,15 +214,13 @@ def fp8c_backend(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *,
     return _make(gm, example_inputs, settings)
 
 
-def _make(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], settings: Settings,
-          paths: Mapping[int, str] | None = None) -> Made:
-    """What runs a graph, once all ranks that share its parameters have made the same of theirs. paths: of
-    parameters and buffers by their positions, where dynamo has forgotten them."""
+def _make(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], settings: Settings) -> Made:
+    """What runs a graph, once all ranks that share its parameters have made the same of theirs."""
     params = _params(example_inputs)
     with Agreement(params, settings.timeout) as agreement:
         groups_of(params, [shard_of(param) for param in params])  # a wrong group is an error, strict or not
-        made = _made(gm, example_inputs, settings, paths or {})
-        agreement.what += _told(made, params)
+        made = _made(gm, example_inputs, settings)
+        _tell(agreement, made, params)
     made.compiled.alone = not agreement.known
     return made
 
@@ -230,29 +229,31 @@ def _params(example_inputs: Sequence[Any]) -> list[torch.Tensor]:
     return [one for one in example_inputs if isinstance(one, torch.nn.Parameter)]
 
 
-def _told(made: Function | Eager | InPieces, params: Sequence[torch.Tensor]) -> list[str]:
-    """What was made of a graph for these parameters, in words that are equal on all ranks if it is the
-    same. What differs by the sizes of a rank's inputs is left out."""
+def _tell(agreement: Agreement, made: Function | Eager | InPieces, params: Sequence[torch.Tensor]) -> None:
+    """Tell what was made of a graph for these parameters, in words that are equal on all ranks if it is
+    the same."""
     compiled = made.compiled
     if compiled.whole is not None:
-        return [f"PyTorch runs the graph ({compiled.whole.op}: {compiled.whole.reason})"]
+        agreement.tell([f"PyTorch runs the graph ({compiled.whole.op}: {compiled.whole.reason})"], [], False)
+        return
     if compiled.plan is None:
-        return [f"PyTorch runs {op.op}" for op in compiled.apart]
-    settings, linears = compiled.settings, compiled.plan.linears
-    told = [f"recipe {settings.recipe}", *(f"linear {one.name}" for one in linears),
+        agreement.tell([f"PyTorch runs {op.op}" for op in compiled.apart], [], False)
+        return
+    settings, linears, stages = compiled.settings, compiled.plan.linears, compiled.plan.stages
+    texts = [stage.text for stage in stages]
+    told = [f"recipe {settings.recipe}", *(f"linear {one.name}" for one in linears), *layers_of(texts),
             *(f"rule {rule}" for rule in settings.rules_of(linears))]
     frozen = {index for index, param in zip(compiled.places, params) if not param.requires_grad}
     told += [f"frozen {one.path}" for one in compiled.plan.inputs if one.index in frozen]
     if any("delayed" in rule for rule in (settings.recipe, *settings.rules)):
         groups = groups_of(params, [shard_of(param) for param in params])
         told.append(f"amaxes of {names_of(private.ranks_of(groups)) if groups else 'its own rank'}")
-    stages = compiled.plan.stages
-    ops = zlib.crc32(ops_of([one.text for one in stages]).encode())
-    return told + [f"{len(stages)} stages with ops of checksum {ops:08x}"]
+    ops = f"{len(stages)} stages with ops of checksum {zlib.crc32(ops_of(texts).encode()):08x}"
+    agreement.tell(told, [ops], any(stage.bounds for stage in stages))
 
 
-def _made(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], settings: Settings,
-          paths: Mapping[int, str]) -> Function | Eager | InPieces:
+def _made(gm: torch.fx.GraphModule, example_inputs: Sequence[Any],
+          settings: Settings) -> Function | Eager | InPieces:
     places = [i for i, one in enumerate(example_inputs) if isinstance(one, torch.nn.Parameter)]
     compiled = Compiled(settings, modules=_modules(gm), params=[example_inputs[i] for i in places],
                         ended=_ended(gm), places=places)
@@ -264,14 +265,14 @@ def _made(gm: torch.fx.GraphModule, example_inputs: Sequence[Any], settings: Set
             raise Unsupported("DDP", "dynamo's DDPOptimizer cuts the graph in the middle of blocks, because a "
                               "function stands around the backend; give torch.compile the backend itself, "
                               "or set torch._dynamo.config.optimize_ddp = False")
-        captured = capture(gm, example_inputs, {id(example_inputs[i]): path for i, path in paths.items()})
-        known = {one.index: one.path for one in captured.inputs if one.kind in ("param", "buffer")}
+        private.keep_sources(gm)  # dynamo forgets them, and the graph may be made anew
+        captured = capture(gm, example_inputs)
         compiled.cut = _cuts(settings)
         cutting = Cutting(settings.rounds, tied=settings.stages == "blocks")
         work = Partitioner(captured, cutting=cutting if compiled.cut else None)
         plan = _compile(compiled, work, captured.graph, example_inputs)
         made: Function | Eager | InPieces | None = Function(
-            compiled, plan, lambda args: _make(gm, args, settings, known))
+            compiled, plan, lambda args: _make(gm, args, settings))
     except (Unsupported, fp8c.InputError, fp8c.UnsupportedError, *FAILURES) as error:
         if isinstance(error, fp8c.InputError) and error.place is None:
             raise  # an option is wrong

@@ -492,9 +492,20 @@ def graph_source(node: torch.fx.Node) -> str | None:
     arg = node.meta.get("grapharg")
     source = getattr(arg, "source", None)
     if source is None:
-        return None
+        return node.meta.get(_SOURCE)
     name = source.name
     return name() if callable(name) else name
+
+
+_SOURCE = "fp8c_source"
+
+
+def keep_sources(gm: torch.fx.GraphModule) -> None:
+    """Note in a graph what `graph_source` says of its placeholders, for when dynamo has forgotten it."""
+    for node in gm.graph.nodes:
+        source = graph_source(node) if node.op == "placeholder" else None
+        if source is not None:
+            node.meta[_SOURCE] = source
 
 
 _ROOT = re.compile(r"^[LG]\['([^']*)'\](?:(?<=L\['args'\])\[0\])?")  # args[0]: of a wrapped method

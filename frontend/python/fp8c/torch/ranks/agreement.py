@@ -18,6 +18,7 @@ import re
 import threading
 import weakref
 import zlib
+from collections import Counter
 from typing import Any, Sequence
 
 import torch
@@ -27,6 +28,10 @@ from .amaxes import given_group
 from .sharded import shard_of
 
 VERDICT = "verdict"
+_LAYERS = frozenset(
+    "linear layernorm rmsnorm softmax gelu silu relu sigmoid tanh dropout embedding attention "
+    "cross_entropy matmul batch_matmul".split()
+)  # ops that no size adds or takes away
 _NUMBER = r"\d+(?:\.\d+)?(?:e[-+]?\d+)?"
 _lock = threading.Lock()
 _agreed: dict[int, weakref.ref] = {}  # by id: parameters that an agreement was about
@@ -47,7 +52,11 @@ class Agreement:
 
         with Agreement(params, seconds) as agreement:
             ...
-            agreement.what = ["recipe current", "linear up", ...]   # what was made: equal if it is
+            agreement.tell(["recipe current", "linear up", ...], ["ops of checksum 7"], bounds=False)
+
+    What is told is equal if the same was made. The second list is compared only if no rank tells of
+    bounds, that is of sizes that are dynamic: a rank that has met other sizes before this compile has
+    some, and then a mask is an operand, or the number of rows a value.
 
     RanksDiffer, when the compile is over: another rank has made something else, or its compile has
     failed. If this rank's compile fails, the others hear that. After either, the next compile agrees
@@ -57,8 +66,11 @@ class Agreement:
     the one around it.
     """
 
-    def __init__(self, params: Sequence[torch.Tensor], seconds: int, what: Sequence[str] = ()):
-        self._params, self._seconds, self.what = params, seconds, list(what)
+    def __init__(self, params: Sequence[torch.Tensor], seconds: int):
+        self._params, self._seconds = params, seconds
+        self._what: list[str] = []
+        self._sized: list[str] = []
+        self._bounds = False
         shards = [shard_of(param) for param in params]
         groups = next((one.groups for one in shards if one is not None), [])
         if not groups and torch.is_grad_enabled() and any(param.requires_grad for param in params):
@@ -76,6 +88,17 @@ class Agreement:
                 _counts[name] = _counts.get(name, 0) + 1
         self.known = bool(params) and not new or self._outer is not None
 
+    @property
+    def told(self) -> bool:
+        """Whether anything was told."""
+        return bool(self._what or self._sized)
+
+    def tell(self, what: Sequence[str], sized: Sequence[str], bounds: bool) -> None:
+        """Add to what was made."""
+        self._what += what
+        self._sized += sized
+        self._bounds = self._bounds or bounds
+
     def __enter__(self) -> Agreement:
         _now.outer = self._outer or self
         return self
@@ -83,7 +106,7 @@ class Agreement:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         _now.outer = self._outer
         if self._outer is not None:
-            self._outer.what += self.what
+            self._outer.tell(self._what, self._sized, self._bounds)
         if not self._waits:
             return
         if error is not None:
@@ -102,7 +125,7 @@ class Agreement:
         me, first = torch.distributed.get_rank(), self._ranks[0]
         try:
             store = private.store(self._name)
-            store.set(str(me), json.dumps(self.what))
+            store.set(str(me), json.dumps([self._what, self._sized, self._bounds]))
             wanted = [str(rank) for rank in self._ranks] if me == first else [VERDICT]
             there = private.wait_for(store, wanted, self._seconds)
             verdict = self._decide(store, {}) if me == first or not there else store.get(VERDICT)
@@ -122,7 +145,7 @@ class Agreement:
             store = private.store(self._name)
             self._decide(store, {"reason": f"rank {me} could not compile it: {type(error).__name__}: {error}",
                                  "ranks": [me]})
-            store.set(str(me), "[]")
+            store.set(str(me), json.dumps([[], [], False]))
             private.wait_for(store, [str(rank) for rank in self._ranks], self._seconds)
         except RuntimeError:
             pass  # the error itself goes on
@@ -140,8 +163,10 @@ class Agreement:
             return {"reason": f"{names_of(silent)} compiled nothing within {self._seconds} seconds "
                     "(option `timeout`)", "ranks": silent}
         ways: dict[tuple[str, ...], list[int]] = {}
-        for rank, told in zip(self._ranks, store.multi_get(keys)):
-            ways.setdefault(tuple(json.loads(told)), []).append(rank)
+        told = [json.loads(one) for one in store.multi_get(keys)]
+        bounds = any(one[2] for one in told)
+        for rank, (what, sized, _) in zip(self._ranks, told):
+            ways.setdefault(tuple(what if bounds else what + sized), []).append(rank)
         if len(ways) == 1:
             return {}
         by_size = sorted(ways.items(), key=lambda way: -len(way[1]))
@@ -168,9 +193,15 @@ def _differences(ways: Sequence[tuple[Sequence[str], Sequence[int]]]) -> str:
     return "; ".join(texts)
 
 
+def layers_of(texts: Sequence[str]) -> list[str]:
+    """How many of the ops of the texts are of each kind that a layer has: equal for all sizes."""
+    ops = Counter(re.findall(r"^  %\w+ = (\w+)\(", "".join(texts), re.MULTILINE))
+    return [f"{ops[op]} {op}" for op in sorted(_LAYERS & ops.keys())]
+
+
 def ops_of(texts: Sequence[str]) -> str:
     """The ops of the texts of stages, and what each of them reads: equal if ranks compute the same.
-    Names of values are left out, which dynamo takes from the first call. So are numbers and sizes, which
+    Names of values are left out, which mean nothing. So are numbers and sizes, which
     follow a rank's inputs, whether they are bounds or not."""
     text, numbers = "".join(texts), {}
     dims = re.findall(r"^dim (\w+) <= ", text, re.MULTILINE)
