@@ -77,7 +77,8 @@ def trips(body):
     share a loop of few turns make a part of one each: the counter begins below 0 then. 1: the bound is no
     number, as the rows of a block."""
     predicate, bound, counter = re.match(r"@!?(U?P\d)|", body[-1]).group(1), None, None
-    for text in reversed(body[:-1]):
+    at = len(body) - 1
+    for at, text in reversed(list(enumerate(body[:-1]))):
         words = re.split(r"[ ,]+", re.sub(r"\.reuse", "", text))
         if operation(text).startswith("PLOP3") and words[1] == predicate:
             predicate = next((w.lstrip("!") for w in words[2:] if w.lstrip("!").startswith("UP")), None)
@@ -86,7 +87,7 @@ def trips(body):
             break
     if not bound or not re.match(r"-?0x", bound):
         return 1
-    for text in body:
+    for text in reversed(body[at:] + body[:at]):  # the last instruction that sets the counter
         step = re.search(rf"(?:IADD3|VIADD) {counter}, U?R\d+(?:\.reuse)?, (0x\w+)", text)
         if step:
             number, step = int(bound, 16), int(step.group(1), 16)

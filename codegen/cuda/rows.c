@@ -64,7 +64,7 @@ static int vector_bytes(const f8_kernel *k, const f8_cuda_layout *l, uint32_t bu
     if (!(b->ext & F8_EXT_COL))
         return 1;
     if (b->transposed) /* a column's rows, side by side */
-        return f8_cuda_tall_bytes(l, f8_cuda_bytes(b->dtype));
+        return l->ring.chunks ? f8_cuda_tall_bytes(l, f8_cuda_bytes(b->dtype)) : 1;
     for (uint32_t n = 0; n < k->n_instrs; n++) {
         const bool is_of = k->instr[n].buffer == (int32_t)buffer;
         if (is_of && f8_kinstr_is_partial(&k->instr[n]))
@@ -83,7 +83,7 @@ bool f8_cuda_rows_are_aligned(const f8_target *target, const f8_kernel *k, const
     as.aligned = true;
     if (f8_cuda_rows_layout(target, &as, &l, NULL) != F8_OK || l.vector == 1)
         return false;
-    if (l.staged && ints[0] % l.rows)
+    if (l.ring.chunks && ints[0] % l.rows)
         return false;
     for (uint32_t i = 0; i < k->n_buffers; i++) {
         const f8_kbuffer *b = &k->buffer[i];
@@ -299,7 +299,7 @@ static void print_by_rows(f8_cuda_printer *p)
     } else {
         f8_cuda_line(p, "const f8_i64 first = block * %d;", l->task_rows);
     }
-    const bool whole = l->staged && p->aligned; /* all rows of the block are there */
+    const bool whole = l->ring.chunks > 0; /* all rows of the block are there */
     if (whole)
         f8_cuda_line(p, "const int rows = %d;", l->rows);
     else if (l->staged)
@@ -309,10 +309,7 @@ static void print_by_rows(f8_cuda_printer *p)
         if (alone)
             f8_cuda_line(p, "const f8_i64 row = first;");
         else
-            f8_cuda_line(p,
-                         l->ring.chunks ? "const f8_i64 row = first + warp;"
-                                        : "const f8_i64 row = first + f8_thread() / %d;",
-                         l->group);
+            f8_cuda_line(p, "const f8_i64 row = first + warp;");
         f8_cuda_line(p, "const bool live = true;");
     } else { /* shuffles want all threads of a warp, so those past the end repeat the last row */
         f8_cuda_line(p, "const f8_i64 own = first + f8_thread() / %d;", l->group);

@@ -44,6 +44,8 @@ bool f8_cuda_ring_stage(const f8_cuda_printer *p); /* whether it brings anything
 void f8_cuda_ring_begin(f8_cuda_printer *p);       /* `ring`, and which chunk of it is the next */
 void f8_cuda_ring_first(f8_cuda_printer *p);       /* before the tasks: the first chunks */
 void f8_cuda_ring_row(f8_cuda_printer *p);         /* what follows this row in its warp */
+/* Whether the vectors of a turn are written out one after the other. */
+bool f8_cuda_ring_unrolls(const f8_cuda_printer *p);
 void f8_cuda_ring_before(f8_cuda_printer *p);      /* before a stage's vectors */
 void f8_cuda_ring_turn(f8_cuda_printer *p);        /* at the beginning of a turn over columns */
 void f8_cuda_ring_turned(f8_cuda_printer *p);      /* after its vectors */

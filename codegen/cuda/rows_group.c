@@ -266,7 +266,8 @@ static void print_ring_row(f8_cuda_printer *p)
     f8_cuda_rows_tiles_ahead(p);
     f8_cuda_ring_turn(p);
     if (parts > 1)
-        f8_cuda_open(p, "F8_UNROLL for (int part = 0; part < %d; part++)", parts);
+        f8_cuda_open(p, "%s for (int part = 0; part < %d; part++)",
+                     f8_cuda_ring_unrolls(p) ? "F8_UNROLL" : "F8_ROLLED", parts);
     else
         f8_cuda_scope(p);
     if (parts > 1)

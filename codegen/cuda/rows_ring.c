@@ -305,6 +305,13 @@ static int32_t next_stage(const f8_cuda_printer *p)
     return after < 0 ? loading_from(p, 0) : after;
 }
 
+bool f8_cuda_ring_unrolls(const f8_cuda_printer *p)
+{
+    const int32_t first = loading_from(p, 0);
+    /* where several stages load, pointers to what comes next and sums of a row leave no registers */
+    return first < 0 || loading_from(p, first + 1) < 0;
+}
+
 void f8_cuda_ring_before(f8_cuda_printer *p)
 {
     if (f8_cuda_ring_stage(p) && next_stage(p) > p->stage)

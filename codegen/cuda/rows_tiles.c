@@ -377,7 +377,7 @@ static void store_columns(f8_cuda_printer *p)
             continue;
         const int32_t b = p->k->instr[n].buffer;
         const int bytes = f8_cuda_bytes(p->k->buffer[b].dtype);
-        if (bytes == 1 && p->l.rows % 4 == 0 && p->aligned) {
+        if (bytes == 1 && p->l.rows % 4 == 0 && p->l.ring.chunks) {
             print_tall_loop(p, n);
         } else if (bytes == 1 && p->l.rows % 4 == 0) {
             f8_cuda_open(p, "if (rows == %d && (((f8_u64)a.b%d | (f8_u64)a.i%d) & 3) == 0)",
