@@ -1,8 +1,8 @@
 /* Row kernels whose rows come through rings of bulk copies: see f8_cuda_ring in print.h.
  *
- *     before the tasks    the copies of the first chunks of the first row
- *     for each chunk      wait for it; read it; when all threads of the warp have, the copies of
- * the chunk that takes its place
+ *     before the tasks    copies of the first chunks of the first row
+ *     for each chunk      wait for it; read it; all threads of the warp have; copies of the chunk
+ *                         that takes its place
  *
  * That is the chunk `ring.chunks` further on: of the same stage, or, at a stage's end, of the next
  * stage that loads; after the last one, of the warp's next row. Where a row is one chunk, it is of
@@ -246,13 +246,11 @@ void f8_cuda_ring_first(f8_cuda_printer *p)
     f8_cuda_line(p, "f8_sync_warp();");
     if (!is_one_chunk(p)) {
         f8_cuda_line(p, "const f8_i64 row0 = f8_block() * %d + warp;", p->l.task_rows);
-        for (int32_t s = 0; s < (int32_t)p->k->n_stages; s++)
-            for (uint32_t n = 0; n < p->k->n_instrs; n++)
-                if (brings(p, s, n) && !brings(p, stage, n) &&
-                    !(p->brought[n] & ((UINT64_C(1) << s) - 1)))
-                    f8_cuda_line(p, "const %s *g%u = a.b%d;",
-                                 f8_cuda_element(p->k->buffer[p->k->instr[n].buffer].dtype), n,
-                                 p->k->instr[n].buffer);
+        for (uint32_t n = 0; n < p->k->n_instrs; n++) /* what later stages alone load */
+            if (p->brought[n] && !brings(p, stage, n))
+                f8_cuda_line(p, "const %s *g%u = a.b%d;",
+                             f8_cuda_element(p->k->buffer[p->k->instr[n].buffer].dtype), n,
+                             p->k->instr[n].buffer);
         print_sources(p, stage, -1, "row0", true);
     }
     f8_cuda_open(p, "F8_ROLLED for (int i = 0; i < %d; i++)", ring->chunks);
