@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "frontend/program.h"
+#include "passes/unit/pass.h"
 
 /* ---- whether a history is empty ---- */
 
@@ -54,20 +55,13 @@ static int64_t fp8_steps(const f8_plan_func *f)
     return n;
 }
 
-static bool is_micro_step(const char *name)
-{
-    static const char step[] = "micro_step";
-    const size_t n = sizeof step - 1;
-    return !strncmp(name, step, n) && (!name[n] || name[n] == '.');
-}
-
 /* The passes counted micro_step's. The interpreter's plan has no steps, and budgets do not change
  * what it runs: there all forms have the same. */
 int64_t fp8c_program_fp8_gemms(const fp8c_program *p, int function)
 {
     const f8_plan *plan = &p->now->plan;
     if (function < 0 || (uint32_t)function >= plan->n_funcs ||
-        !is_micro_step(plan->func[function].name))
+        !f8_is_micro_step(plan->func[function].name))
         return -1;
     uint32_t plain = 0;
     while (plain < plan->n_funcs && strcmp(plan->func[plain].name, "micro_step"))

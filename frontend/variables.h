@@ -65,6 +65,11 @@ bool *f8_variables_keep(fp8c_program *p, f8_arena *arena);
 
 /* The variable's memory is known to others from now on. */
 f8_status f8_variable_lend(fp8c_program *p, uint32_t variable, f8_diag *diag);
+/* The variable is at `at` from now on; NULL: in memory of ours. F8_ERR_INPUT: that memory overlaps
+ * another variable's of this program, or is used otherwise by another program of the context. */
+f8_status f8_variable_move(fp8c_program *p, uint32_t variable, void *at, f8_diag *diag);
+/* The variable leaves the caller's memory. An external one then lies nowhere and has no value. */
+void f8_variable_lift(fp8c_program *p, uint32_t variable);
 
 /* ---- sums.c ---- */
 
@@ -79,10 +84,5 @@ f8_status f8_sums_look(fp8c_program *p, uint32_t variable, f8_diag *diag);
 f8_status f8_sums_lend(fp8c_program *p, uint32_t variable, f8_diag *diag);
 /* Runs a function as f8_program_form gave it. */
 f8_status f8_sums_run(fp8c_program *p, uint32_t function, f8_diag *diag);
-/* The variable is at `at` from now on; NULL: in memory of ours. F8_ERR_INPUT: that memory overlaps
- * another variable's of this program, or is used otherwise by another program of the context. */
-f8_status f8_variable_move(fp8c_program *p, uint32_t variable, void *at, f8_diag *diag);
-/* The variable leaves the caller's memory. An external one then lies nowhere and has no value. */
-void f8_variable_lift(fp8c_program *p, uint32_t variable);
 
 #endif

@@ -220,6 +220,7 @@ typedef struct f8_gemm_operands {
     f8_ref a, b, a_scale, b_scale, acc, bias, adds;
 } f8_gemm_operands;
 f8_gemm_operands f8_gemm_operands_of(const f8_node *n);
+enum { F8_GEMM_MOST_OPERANDS = 6 }; /* of a scaled_matmul with acc and adds */
 /* Whether a product reads an acc, as most of its runs do: one with `adds` does not where an update
  * follows each micro-step. For estimates and listings. */
 bool f8_gemm_reads_acc(const f8_module *m, const f8_gemm_operands *o);

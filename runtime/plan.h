@@ -171,9 +171,7 @@ typedef struct f8_image {
     int64_t size;
 } f8_image;
 
-/* A problem that can be computed in several ways, and the way that was chosen: texts of gemm_desc.h
- * and of codegen/kernel/config.h. The step itself holds what the choice means; this is for listings
- * and the tuner. */
+/* Who chose. */
 typedef enum f8_choice_source {
     F8_CHOICE_MODEL,
     F8_CHOICE_DATABASE, /* a tuning database */
@@ -181,6 +179,9 @@ typedef enum f8_choice_source {
     F8_CHOICE_SOURCES
 } f8_choice_source;
 
+/* A problem that can be computed in several ways, and the way that was chosen: texts of gemm_desc.h
+ * and of codegen/kernel/config.h. The step itself holds what the choice means; this is for listings
+ * and the tuner. */
 typedef struct f8_plan_choice {
     const char *problem, *candidate;
     f8_choice_source source;

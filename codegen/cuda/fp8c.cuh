@@ -48,7 +48,19 @@ F8_DEV float f8_shfl_xor(float x, int mask) { return __shfl_xor_sync(0xffffffffu
 F8_DEV f8_u32 f8_shfl(f8_u32 x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
 F8_DEV float f8_shfl(float x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
 
-/* Keeps the compiler from doing what stands beside it in a branch where the branch is not taken. */
+/* True for one thread of the warp; all 32 threads call it. The compiler knows that it is one. */
+F8_DEV bool f8_elect()
+{
+    f8_u32 chosen;
+    asm volatile("{\n"
+                 ".reg .pred me;\n"
+                 "elect.sync _|me, 0xffffffff;\n"
+                 "selp.b32 %0, 1, 0, me;\n"
+                 "}" : "=r"(chosen));
+    return chosen;
+}
+
+/* Stands in a branch: the compiler then does what the branch does only where it is taken. */
 F8_DEV void f8_apart() { asm volatile(""); }
 
 /* ---- blocks of a grid ---- */
@@ -151,7 +163,8 @@ F8_DEV void f8_mma_bf16(float d[4], const f8_u32 a[4], const f8_u32 b[2])
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
-/* 16 bytes to aligned global memory by one access. NVRTC 13.0 makes four of some stores of an f8_x4. */
+/* Stores 16 bytes to aligned global memory by one access. NVRTC 13.0 makes four accesses of some stores
+ * of an f8_x4. */
 F8_DEV void f8_store16(void *global, const f8_u32 *w)
 {
     asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
@@ -178,12 +191,13 @@ F8_DEV void f8_copy_async16(void *shared, const void *global, bool valid)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :: "r"(at), "l"(global), "r"(valid ? 16 : 0) : "memory");
 }
-/* Bulk copies, from compute capability 9.0 on: from global to shared memory, BYTES a multiple of 16 and
- * both addresses too. A barrier in shared memory counts the bytes that arrive. f8_bulk_begin makes `n`
- * barriers; threads other than this one use them after an f8_sync_warp or f8_sync. f8_bulk_expect
- * opens a barrier's next phase with all the bytes that its copies bring; phases alternate between 0 and
- * 1, from 0 on. f8_bulk_wait returns when phase `phase` has all its bytes, which this thread then
- * sees. What is read of the memory is read before the next copy to it begins: another f8_sync_warp. */
+/* Bulk copies from global to shared memory, from compute capability 9.0 on. `bytes` and both addresses
+ * are multiples of 16. A barrier in shared memory counts the bytes that arrive.
+ *
+ * f8_bulk_begin makes `n` barriers. Other threads use them after an f8_sync_warp or f8_sync.
+ * f8_bulk_expect says how many bytes the copies of a barrier's next phase bring, before they begin.
+ * Phases are 0, 1, 0, 1 ... f8_bulk_wait returns when phase `phase` has all its bytes; the thread then
+ * sees them. All threads have read the memory, and met, before the next copy to it begins. */
 F8_DEV void f8_bulk_begin(f8_u64 *barrier, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -191,17 +205,6 @@ F8_DEV void f8_bulk_begin(f8_u64 *barrier, int n)
         asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at) : "memory");
     }
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-/* True for one thread of the warp; all 32 threads call it. The compiler knows that it is one. */
-F8_DEV bool f8_elect()
-{
-    f8_u32 chosen;
-    asm volatile("{\n"
-                 ".reg .pred me;\n"
-                 "elect.sync _|me, 0xffffffff;\n"
-                 "selp.b32 %0, 1, 0, me;\n"
-                 "}" : "=r"(chosen));
-    return chosen;
 }
 F8_DEV void f8_bulk_expect(f8_u64 *barrier, int bytes)
 {

@@ -49,6 +49,16 @@ void f8_cuda_close(f8_cuda_printer *p)
 
 /* ---- types ---- */
 
+int64_t f8_cuda_layout_splits(const f8_kernel *k, const f8_cuda_layout *l)
+{
+    return l->split ? (k->cols + l->cols - 1) / l->cols : 1;
+}
+
+int f8_cuda_rows_step(const f8_cuda_printer *p)
+{
+    return p->l.group * p->l.vector;
+}
+
 const char *f8_cuda_element(f8_dtype t)
 {
     switch (t) {

@@ -159,6 +159,9 @@ void f8_cuda_close(f8_cuda_printer *p);
 /* Prints the functions that the kernel needs and the text does not have yet. */
 void f8_cuda_print_functions(f8_cuda_printer *p);
 
+/* The tasks that a block of rows has: more than one if rows are split. */
+int64_t f8_cuda_layout_splits(const f8_kernel *k, const f8_cuda_layout *l);
+int f8_cuda_rows_step(const f8_cuda_printer *p); /* columns of a vector of all threads of a row */
 const char *f8_cuda_element(f8_dtype t); /* "float", "f8_u16", ... */
 int f8_cuda_bytes(f8_dtype t);
 /* The 32-bit words that n elements fill in registers: an i64 is held as the nearest i32. */

@@ -376,8 +376,7 @@ int64_t f8_cuda_rows_tasks(const f8_target *target, const f8_kernel *k, int64_t 
         const int64_t each = (int64_t)l.threads * (k->flat ? l.vector * l.sets : 1);
         return (extent * (k->flat ? 1 : l.vectors) + each - 1) / each;
     }
-    return (extent + l.task_rows - 1) / l.task_rows *
-           (l.split ? (k->cols + l.cols - 1) / l.cols : 1);
+    return (extent + l.task_rows - 1) / l.task_rows * f8_cuda_layout_splits(k, &l);
 }
 
 f8_status f8_cuda_rows_emit(f8_text *t, const f8_target *target, const f8_kernel *k, bool multi,

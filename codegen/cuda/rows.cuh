@@ -468,23 +468,3 @@ F8_DEV void f8_tall_store(f8_u8 *to, f8_i64 stride, const f8_u8 *tile, int row, 
         to += stride;
     }
 }
-
-/* 4 rows of 4 columns, bytes, of a tile with P bytes a row, to four columns `stride` apart of which
- * `columns` are there: 4 bytes each, aligned. */
-template <int P>
-F8_DEV void f8_square_store(f8_u8 *to, f8_i64 stride, const f8_u8 *tile, int row, int column, int columns)
-{
-    f8_u32 w[4];
-    F8_UNROLL for (int i = 0; i < 4; i++)
-        w[i] = *(const f8_u32 *)(tile + (row + i) * P + column);
-    F8_UNROLL for (int half = 0; half < 2; half++) {
-        const f8_u32 pairs = half ? 0x7362u : 0x5140u;
-        const f8_u32 upper = f8_bytes(w[0], w[1], pairs), lower = f8_bytes(w[2], w[3], pairs);
-        if (2 * half < columns)
-            *(f8_u32 *)to = f8_bytes(upper, lower, 0x5410u);
-        to += stride;
-        if (2 * half + 1 < columns)
-            *(f8_u32 *)to = f8_bytes(upper, lower, 0x7632u);
-        to += stride;
-    }
-}

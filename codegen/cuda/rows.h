@@ -11,7 +11,6 @@
 /* ---- rows_vector.c ---- */
 
 void f8_cuda_rows_u(f8_cuda_printer *p); /* opens the loop over a thread's vectors */
-int f8_cuda_rows_step(const f8_cuda_printer *p); /* columns of a vector of all threads of a row */
 /* Whether some vectors lie past the row's end, wholly or in part. */
 bool f8_cuda_rows_ragged(const f8_cuda_printer *p);
 /* Prints c, the vector's first column, and n, the number of columns from it to the row's end. */

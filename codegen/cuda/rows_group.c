@@ -107,7 +107,7 @@ void f8_cuda_rows_end(f8_cuda_printer *p)
 
 void f8_cuda_rows_task(f8_cuda_printer *p)
 {
-    const long long blocks = (long long)((p->k->cols + p->l.cols - 1) / p->l.cols);
+    const long long blocks = (long long)f8_cuda_layout_splits(p->k, &p->l);
     if (p->l.split) {
         f8_cuda_line(p, "const f8_i64 block = task / %lld;", blocks);
         f8_cuda_line(p, "const int begin = (int)(task - block * %lld) * %lld;", blocks,

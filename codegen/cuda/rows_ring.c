@@ -41,16 +41,10 @@ void f8_cuda_ring_plan(f8_cuda_printer *p)
     }
 }
 
-/* The columns of a vector of all threads of a row. */
-static int step(const f8_cuda_printer *p)
-{
-    return p->l.group * p->l.vector;
-}
-
 /* The columns of a chunk. */
 static int chunk_columns(const f8_cuda_printer *p)
 {
-    return step(p) * p->l.ring.vectors;
+    return f8_cuda_rows_step(p) * p->l.ring.vectors;
 }
 
 static int element_bytes(const f8_cuda_printer *p, uint32_t n)
@@ -120,7 +114,7 @@ static bool is_in_step(const f8_cuda_printer *p)
 /* The columns of a turn. */
 static int turn_columns(const f8_cuda_printer *p)
 {
-    return step(p) * p->l.parts;
+    return f8_cuda_rows_step(p) * p->l.parts;
 }
 
 /* ---- copies ---- */
@@ -137,8 +131,8 @@ static void print_copy(f8_cuda_printer *p, uint32_t n, const char *part)
     f8_text_add(p->t, "%d, bar);\n", bytes);
 }
 
-/* The copies of a chunk to `to`: of stage `stage`, or, if `over`, of stage `next`. `part`: what
- * lies between g<n> and the chunk, as text. */
+/* Begins the copies that fill the chunk at `to`. They are those of stage `stage`; where the text's
+ * `over` holds, those of stage `next`. `part`: the columns from g<n> to the chunk, as text. */
 static void print_copies(f8_cuda_printer *p, int32_t stage, int32_t next, const char *part)
 {
     const int own = column_bytes(p, stage), other = column_bytes(p, next);
@@ -182,8 +176,8 @@ static void print_sources(f8_cuda_printer *p, int32_t stage, int32_t but, const 
     }
 }
 
-/* After a turn's copies: to those of the next turn. In a stage that others follow in the row, the
- * last turn is followed by the first. */
+/* After a turn's copies: moves g<n> on by a turn's columns. Where the row has another stage that
+ * loads, g<n> goes from the row's end back to its beginning. */
 static void print_advance(f8_cuda_printer *p, int32_t stage, int32_t next)
 {
     const int own = turn_columns(p);
@@ -204,10 +198,9 @@ static void print_advance(f8_cuda_printer *p, int32_t stage, int32_t next)
 /* The warp's row of the first batch of a task, and its first column. */
 static void print_task_row(f8_cuda_printer *p, const char *task, const char *name)
 {
-    const long long parts = (long long)((p->k->cols + p->l.cols - 1) / p->l.cols);
     f8_text_add(p->t, "%*sconst f8_i64 %s = %s", 4 * p->indent, "", name, task);
     if (p->l.split)
-        f8_text_add(p->t, " / %lld", parts);
+        f8_text_add(p->t, " / %lld", (long long)f8_cuda_layout_splits(p->k, &p->l));
     f8_text_add(p->t, " * %d + warp;\n", p->l.task_rows);
 }
 
@@ -215,7 +208,7 @@ static void print_task_begin(f8_cuda_printer *p, const char *task)
 {
     if (p->l.split)
         f8_cuda_line(p, "const int begin = (int)(%s %% %lld) * %lld;", task,
-                     (long long)((p->k->cols + p->l.cols - 1) / p->l.cols), (long long)p->l.cols);
+                     (long long)f8_cuda_layout_splits(p->k, &p->l), (long long)p->l.cols);
 }
 
 /* ---- before the tasks ---- */
@@ -358,7 +351,7 @@ void f8_cuda_ring_load(f8_cuda_printer *p, uint32_t n)
     const int bytes = element_bytes(p, n), v = p->l.vector;
     if (p->l.ring.vectors > 1)
         f8_cuda_line(p, "f8_get<%d, %d>(w%u[u], chunk + %d + part * %d + lane * %d);", bytes, v, n,
-                     place_of(p, n), step(p) * bytes, bytes * v);
+                     place_of(p, n), f8_cuda_rows_step(p) * bytes, bytes * v);
     else
         f8_cuda_line(p, "f8_get<%d, %d>(w%u[u], chunk + %d + lane * %d);", bytes, v, n,
                      place_of(p, n), bytes * v);

@@ -327,46 +327,23 @@ static void print_column_loop(f8_cuda_printer *p, uint32_t n, int bytes)
     f8_cuda_close(p);
 }
 
-/* Opens the loop over y of `count` squares. */
-static void open_squares(f8_cuda_printer *p, int count)
-{
-    const int threads = p->l.threads;
-    if (column_sums(p, p->stage) > 0) /* these are added by the first threads */
-        f8_cuda_open(p, "F8_ROLLED for (int y = (f8_thread() + %d) %% %d; y < %d; y += %d)",
-                     threads / 2, threads, count, threads);
-    else
-        f8_cuda_open(p, "F8_ROLLED for (int y = f8_thread(); y < %d; y += %d)", count, threads);
-}
-
-/* Stores bytes of four columns, as many of a column as one access takes. Neighbouring threads have
- * parts of the same columns, so that a sector of memory is written at once. */
-static void print_tall_loop(f8_cuda_printer *p, uint32_t n)
+/* Stores bytes of four columns, `tall` of each by one access. Neighbouring threads have parts of
+ * the same columns, so that a column is written in neighbouring addresses. */
+static void print_tall_loop(f8_cuda_printer *p, uint32_t n, int tall)
 {
     const int32_t b = p->k->instr[n].buffer, stride = p->k->buffer[b].stride;
-    const int tall = f8_cuda_tall_bytes(&p->l, 1), down = p->l.rows / tall;
-    open_squares(p, columns(p) / 4 * down);
+    const int down = p->l.rows / tall, all = columns(p) / 4 * down, threads = p->l.threads;
+    if (column_sums(p, p->stage) > 0) /* these are added by the first threads */
+        f8_cuda_open(p, "F8_ROLLED for (int y = (f8_thread() + %d) %% %d; y < %d; y += %d)",
+                     threads / 2, threads, all, threads);
+    else
+        f8_cuda_open(p, "F8_ROLLED for (int y = f8_thread(); y < %d; y += %d)", all, threads);
     f8_cuda_line(p, "const int x = y / %d * 4;", down);
     column_of_pair(p);
     f8_cuda_line(p, "f8_tall_store<%d, %lld>(a.b%d + column * a.i%d + first + y %% %d * %d, a.i%d,",
                  tall, (long long)f8_cuda_tile_pitch(&p->l, 1), b, stride, down, tall, stride);
     f8_cuda_line(p, "    tiles + %lld, y %% %d * %d, x, %lld - column);", (long long)tile_of(p, n),
                  down, tall, (long long)p->k->cols);
-    f8_cuda_close(p);
-}
-
-/* Stores bytes in squares of 4 x 4. Squares of the same columns belong to neighbouring threads, so
- * a column is written in neighbouring addresses. */
-static void print_square_loop(f8_cuda_printer *p, uint32_t n)
-{
-    const int32_t b = p->k->instr[n].buffer, stride = p->k->buffer[b].stride;
-    const int down = p->l.rows / 4;
-    open_squares(p, columns(p) / 4 * down);
-    f8_cuda_line(p, "const int x = y / %d * 4;", down);
-    column_of_pair(p);
-    f8_cuda_line(p, "f8_square_store<%lld>(a.b%d + column * a.i%d + first + y %% %d * 4, a.i%d,",
-                 (long long)f8_cuda_tile_pitch(&p->l, 1), b, stride, down, stride);
-    f8_cuda_line(p, "    tiles + %lld, y %% %d * 4, x, %lld - column);", (long long)tile_of(p, n),
-                 down, (long long)p->k->cols);
     f8_cuda_close(p);
 }
 
@@ -378,11 +355,11 @@ static void store_columns(f8_cuda_printer *p)
         const int32_t b = p->k->instr[n].buffer;
         const int bytes = f8_cuda_bytes(p->k->buffer[b].dtype);
         if (bytes == 1 && p->l.rows % 4 == 0 && p->l.ring.chunks) {
-            print_tall_loop(p, n);
+            print_tall_loop(p, n, f8_cuda_tall_bytes(&p->l, 1));
         } else if (bytes == 1 && p->l.rows % 4 == 0) {
             f8_cuda_open(p, "if (rows == %d && (((f8_u64)a.b%d | (f8_u64)a.i%d) & 3) == 0)",
                          p->l.rows, b, p->k->buffer[b].stride);
-            print_square_loop(p, n);
+            print_tall_loop(p, n, 4);
             f8_cuda_close(p);
             f8_cuda_open(p, "else");
             print_column_loop(p, n, bytes);

@@ -23,11 +23,6 @@ void f8_cuda_rows_u(f8_cuda_printer *p)
     }
 }
 
-int f8_cuda_rows_step(const f8_cuda_printer *p)
-{
-    return p->l.group * p->l.vector;
-}
-
 bool f8_cuda_rows_ragged(const f8_cuda_printer *p)
 {
     return !p->inside && p->k->cols % (f8_cuda_rows_step(p) * p->l.sets) != 0;

@@ -114,7 +114,7 @@ RULE(matmul)
         const f8_type acc = *f8_type_of(g, n.in[2]);
         dx[2] = f8_sum_to(g, f8_fold_cast(g, dy, F8_F32), &acc);
         if (n.n_in > 3) /* where acc counts as zeros, what it holds changes nothing */
-            dx[2] = f8_select(g, n.in[3], dx[2], f8_const(g, 0));
+            dx[2] = f8_if_adds(g, n.in[3], dx[2]);
     }
 }
 

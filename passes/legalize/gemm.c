@@ -159,7 +159,7 @@ static void spread_batch(f8_graph *g, const f8_node *n, f8_ref *operand)
 /* A product while it is rewritten: the node as it was, and what the new one will have. */
 typedef struct product {
     const f8_node *was;
-    f8_ref operand[6];
+    f8_ref operand[F8_GEMM_MOST_OPERANDS];
     f8_attr attr[F8_MAX_ATTRS];
     int n_attrs;
 } product;
@@ -251,7 +251,7 @@ static int select_acc(const f8_legalizer *l, f8_graph *to, const f8_graph *from,
     const f8_ref adds = f8_gemm_operands_of(p->was).adds;
     if (!adds || l->target->kind != F8_TARGET_CUDA || f8_counted(l->func, from, adds))
         return (int)p->was->n_in;
-    p->operand[acc] = f8_select(to, p->operand[acc + 1], p->operand[acc], f8_const(to, 0));
+    p->operand[acc] = f8_if_adds(to, p->operand[acc + 1], p->operand[acc]);
     p->operand[acc + 1] = 0;
     return (int)acc + 1;
 }
@@ -324,7 +324,7 @@ f8_ref f8_legal_gemm_rounded(const f8_legalizer *l, f8_graph *to, const f8_graph
     if (!p.product)
         return 0;
     const f8_node product = *f8_at(to, p.product); /* the graph grows below */
-    f8_ref operand[6];
+    f8_ref operand[F8_GEMM_MOST_OPERANDS];
     f8_attr attr[F8_MAX_ATTRS];
     const int n_attrs = f8_op_facts(product.op)->n_attrs;
     int n_in = (int)product.n_in;

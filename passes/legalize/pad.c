@@ -86,7 +86,7 @@ f8_ref f8_legal_pad(void *user, f8_graph *to, const f8_graph *from, f8_ref old, 
                trans_b = f8_attr_i(from, old, F8_A_TRANSPOSE_B) != 0;
     const f8_gemm_operands o = f8_gemm_operands_of(n);
     const uint32_t b = f8_gemm_b(n->op), acc = f8_gemm_added(n->op);
-    f8_ref operand[6];
+    f8_ref operand[F8_GEMM_MOST_OPERANDS];
     memcpy(operand, in, n->n_in * sizeof *operand);
     if (along_m)
         operand[0] = longer(l, to, operand[0], trans_a);

@@ -369,11 +369,11 @@ typedef struct softmax_row {
     f8_ref top, log_sum;
 } softmax_row;
 
-/* Terms of wide rows are added before the row's largest is known: as exp(x - first), of the largest
- * of the first columns. The sum is then brought to the largest of all. Where that lies far above
- * `first`, the sum is the usual one (ir/README.md, "Cross-entropy"). In a row of so many columns or
- * fewer, kernels keep the terms. */
-enum { NARROW_COLUMNS = 8192 };
+/* The terms of a wide row are added before the row's maximum is known: as exp(x - first), where
+ * `first` is the maximum of the first columns. A factor then makes the sum one of exp(x - max).
+ * Where the maximum lies far above `first`, the sum is the usual one (ir/README.md,
+ * "Cross-entropy"). In narrow rows kernels keep the terms. */
+enum { NARROW_COLUMNS = 8192, FIRST_COLUMNS = 4096, MOST_ABOVE = 16 };
 
 static f8_ref sum_of_exp(f8_graph *g, f8_ref x, f8_ref less)
 {
@@ -384,13 +384,13 @@ static f8_ref wide_sum_of_exp(f8_graph *g, f8_ref x, f8_ref largest)
 {
     const f8_attr shape = F8_INTS(F8_A_SHAPE, ((f8_ints){1, {f8_type_columns(f8_type_of(g, x))}}));
     const f8_ref column = f8_make(g, F8_OP_IOTA, NULL, 0, &shape, 1);
-    const f8_ref early = f8_binary(g, F8_OP_LT, column, const_i32(g, 4096));
+    const f8_ref early = f8_binary(g, F8_OP_LT, column, const_i32(g, FIRST_COLUMNS));
     const f8_ref some = f8_select(g, early, x, f8_const(g, -INFINITY));
     const f8_ref first = f8_reduce(g, F8_OP_REDUCE_MAX, some, -1);
     const f8_ref above = f8_binary(g, F8_OP_SUB, largest, first);
     const f8_ref factor = f8_unary(g, F8_OP_EXP, f8_binary(g, F8_OP_SUB, first, largest));
     const f8_ref usual = f8_binary(g, F8_OP_MUL, sum_of_exp(g, x, first), factor);
-    const f8_ref near = f8_binary(g, F8_OP_LT, above, f8_const(g, 16));
+    const f8_ref near = f8_binary(g, F8_OP_LT, above, f8_const(g, MOST_ABOVE));
     return f8_select(g, near, usual, sum_of_exp(g, x, largest));
 }
 

@@ -77,10 +77,10 @@ bool f8_cublaslt_first_run(f8_cublaslt_gemm *gemm);
 
 /* Enqueues the product. The arguments and workspace are addresses of the device; 0 where there are
  * no scales, which then are 1, or no bias. Scales are 16-byte aligned unless they are one for the
- * tensor, and so is a bias. F8_GEMM_ADDS is no address: if it is not 0, C counts as zeros, so the
- * product is stored (beta = 0) where the desc accumulates. workspace is 256-byte aligned, of the
- * size given to prepare. The device's context is current. F8_ERR_INPUT if arrays of scales or the
- * bias are missing or not aligned. */
+ * tensor, and so is a bias. F8_GEMM_ADDS is a flag here, and no address: if it is not 0 and the
+ * desc accumulates, C counts as zeros and the product replaces it (beta = 0). workspace is 256-byte
+ * aligned, of the size given to prepare. The device's context is current. F8_ERR_INPUT if arrays of
+ * scales or the bias are missing or not aligned. */
 f8_status f8_cublaslt_run(f8_cuda *cuda, f8_cublaslt_gemm *gemm,
                           const CUdeviceptr arg[F8_GEMM_ARGS], CUdeviceptr workspace, void *stream,
                           const char *what, f8_diag *diag);

@@ -173,7 +173,14 @@ f8_status f8_cuda_exec_fetch(f8_cuda_exec *x, uint32_t func, const f8_arg *from,
     return status;
 }
 
-/* Exactly one of `to` and `from`. */
+static f8_status clear(f8_cuda_exec *x, CUdeviceptr at, size_t bytes, const char *what,
+                       f8_diag *diag)
+{
+    CU_IN(what, cuMemsetD8Async, at, 0, bytes, x->stream);
+    return x->stream == x->home->ordered ? f8_cuda_exec_sync(x, diag, "of %s", what) : F8_OK;
+}
+
+/* At most one of `to` and `from`; neither: zeros. */
 static f8_status move_var(f8_cuda_exec *x, uint32_t var, void *to, const void *from, f8_diag *diag)
 {
     const f8_plan_var *v = &x->plan->var[var];
@@ -187,8 +194,9 @@ static f8_status move_var(f8_cuda_exec *x, uint32_t var, void *to, const void *f
         return f8_unbound_variable(v->name, diag);
     f8_status status = f8_cuda_enter(x->cuda, &d);
     if (status == F8_OK) {
-        status = to ? download(x, to, at, bytes, v->name, &d)
-                    : f8_cuda_exec_upload(x, at, from, bytes, v->name, &d);
+        status = to     ? download(x, to, at, bytes, v->name, &d)
+                 : from ? f8_cuda_exec_upload(x, at, from, bytes, v->name, &d)
+                        : clear(x, at, bytes, v->name, &d);
         f8_cuda_leave(x->cuda);
     }
     return poison(x, status, &d, diag);
@@ -204,30 +212,9 @@ f8_status f8_cuda_exec_write(f8_cuda_exec *x, uint32_t var, const void *from, f8
     return move_var(x, var, NULL, from, diag);
 }
 
-static f8_status clear(f8_cuda_exec *x, CUdeviceptr at, size_t bytes, const char *what,
-                       f8_diag *diag)
-{
-    CU_IN(what, cuMemsetD8Async, at, 0, bytes, x->stream);
-    return x->stream == x->home->ordered ? f8_cuda_exec_sync(x, diag, "of %s", what) : F8_OK;
-}
-
 f8_status f8_cuda_exec_clear(f8_cuda_exec *x, uint32_t var, f8_diag *diag)
 {
-    const f8_plan_var *v = &x->plan->var[var];
-    const CUdeviceptr at = x->home->home.var[var].at;
-    const size_t bytes = (size_t)f8_type_bytes(&v->type);
-    f8_diag d = {0};
-    F8_TRY(usable(x, diag));
-    if (bytes == 0)
-        return F8_OK;
-    if (!at)
-        return f8_unbound_variable(v->name, diag);
-    f8_status status = f8_cuda_enter(x->cuda, &d);
-    if (status == F8_OK) {
-        status = clear(x, at, bytes, v->name, &d);
-        f8_cuda_leave(x->cuda);
-    }
-    return poison(x, status, &d, diag);
+    return move_var(x, var, NULL, NULL, diag);
 }
 
 f8_status f8_cuda_exec_init(f8_cuda_exec *x, uint64_t seed, const bool *keep, f8_diag *diag)

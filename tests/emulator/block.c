@@ -1,7 +1,7 @@
 /* See block.h. Four sets of threads: those that can run (a mask per warp), those at f8_sync (a
- * count), those at a warp's operation (a mask per warp), those that wait for bulk copies that have
- * not begun (a mask per warp). When none can run and some have not ended,
- * they wait for one that never comes. */
+ * count), those at a warp's operation (a mask per warp), and those that wait for a bulk copy that
+ * no thread has begun yet (a mask per warp). If no thread can run and some have not ended, these
+ * wait for what never comes. */
 #include "tests/emulator/block.h"
 
 #include "tests/emulator/bulk.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 
 enum { MOST_BARRIERS = 256, MOST_COPIES = 1024, POISON = 0xff };
-#define MARK 0xf8ba55e5f8ba55e5u /* what a barrier's memory holds */
+#define MARK 0xf8ba55e5f8ba55e5u /* what the memory of a barrier holds, once begun */
 
 typedef struct barrier {
     const unsigned long long *at;

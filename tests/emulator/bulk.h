@@ -1,6 +1,6 @@
-/* Bulk copies to shared memory, and the barriers that count their bytes: the state of one block. A
- * copy's data arrives when somebody waits for its barrier, or at once; until then its memory is
- * poison. All functions that return text return what was wrong, or NULL. */
+/* Bulk copies to shared memory, and the barriers that count their bytes: the state of one block.
+ * The data of a copy arrives when a thread waits for its barrier, or at once. Until then the memory
+ * that it goes to is poison. The functions return what the kernel did wrong, as text, or NULL. */
 #ifndef F8_EMU_BULK_H
 #define F8_EMU_BULK_H
 

@@ -1,8 +1,8 @@
-/* Cross-entropy of one column up to a vocabulary, each row's loss and gradient, against what
- * ir/README.md says of it: the bits, as this file computes them in f32 once more; in double, within
- * a bound that follows from the roundings. Rows of over 8192 columns begin with the largest of the
- * first 4096; so in some of the rows here that is the largest, in some it lies a little below, and
- * in some far. */
+/* The loss and the gradient of each row of a cross-entropy, for rows of one column up to a
+ * vocabulary. This file computes the definition of ir/README.md once more: in f32, with the same
+ * bits; and in double, within a bound that follows from the roundings. In rows of over 8192 columns
+ * the sum starts from the maximum of the first 4096. In some rows here that is the row's maximum,
+ * in some it lies a little below it, and in some far below. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -160,10 +160,10 @@ static bool same(float a, float b)
     return f8_bits(a) == f8_bits(b) || (isnan(a) && isnan(b));
 }
 
-/* Relative error of the sum: each term's is 8 u from its argument, which lies below 16, and 1.8 u
- * from exp; those with arguments below -16 lose more digits, but are too small, e^-16 of the sum
- * each, to lose 1 u together. A lane has n / 256 terms, and the tree 8 levels. The factor has a
- * term's error, and one rounding. */
+/* A bound of the sum's relative error, u = 2^-24. A term has 8 u from rounding its argument, whose
+ * magnitude is below 16, and 1.8 u from exp. Terms with arguments below -16 have more, but each is
+ * at most e^-16 of the sum: all of them together add less than 1 u. A lane adds n / 256 terms, and
+ * the tree has 8 levels. The factor has the error of a term; the product adds one rounding. */
 static double bound_of_sum(int n)
 {
     const double u = 0x1p-24;

@@ -67,8 +67,8 @@ int64_t gemm_problem_wrong(const gemm_problem *p, const float *c, char *text);
 double gemm_problem_difference(const gemm_problem *p, const float *c);
 
 /* No element wrong, and the same bits with any number of threads, prepared for any number, and
- * again. Where the desc accumulates, a C that counts as zeros gives the bits of one that has zeros.
- */
+ * again. Where the desc accumulates, a run whose C counts as zeros (f8_gemm_run_afresh) has the
+ * bits of a run whose C holds zeros. */
 void gemm_problem_check(const gemm_setup *s, const gemm_problem *p);
 
 #endif

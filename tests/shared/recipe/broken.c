@@ -205,7 +205,7 @@ static f8_ref break_product(breaker *b, f8_graph *g, const f8_graph *from, f8_re
     int layer;
     if (sscanf(f8_attr_s(from, old, F8_A_NAME), "h.%d.", &layer) != 1 || layer >= b->n_layers)
         return 0;
-    f8_ref to[6]; /* as many as a scaled_matmul reads */
+    f8_ref to[F8_GEMM_MOST_OPERANDS];
     memcpy(to, in, f8_at(from, old)->n_in * sizeof *to);
     const operand *o = b->of;
     while (o < b->of + b->n && o->new_q != in[0])
