@@ -145,8 +145,8 @@ static void print_bulk(const fp8c_program *p, FILE *to)
         }
     if (kernels)
         cli_say(to,
-                "the rows of %d kernels come to shared memory by bulk copies: %" PRId64
-                " to %" PRId64 " KiB under way in a block\n",
+                "the rows of %d kernels come to shared memory by bulk copies, of which a block has "
+                "at least %" PRId64 " and at most %" PRId64 " KiB under way\n",
                 kernels, least / 1024, most / 1024);
 }
 
