@@ -27,9 +27,10 @@ typedef struct comparison {
 
 /* ---- hashes ---- */
 
-static bool is_whole(const f8_plan_var *v)
+/* Codes that are kept follow from the rest, and may be of shards. */
+static bool is_compared(const fp8c_program *p, uint32_t v)
 {
-    return v->rows == 0;
+    return p->now->plan.var[v].rows == 0 && !p->var[v].made;
 }
 
 /* The hash of a variable of this rank. `room`: for a copy, where the variable is not in host
@@ -54,7 +55,7 @@ static f8_status hash_all(fp8c_program *p, f8_hash *hash, f8_diag *diag)
     size_t most = 1;
     f8_status status = F8_OK;
     for (uint32_t v = 0; v < plan->n_vars; v++)
-        if (is_whole(&plan->var[v]) && (size_t)f8_type_bytes(&plan->var[v].type) > most)
+        if (is_compared(p, v) && (size_t)f8_type_bytes(&plan->var[v].type) > most)
             most = (size_t)f8_type_bytes(&plan->var[v].type);
     void *room = p->now->instance.cuda ? a->alloc(a->user, most, 64) : NULL;
     if (!room && p->now->instance.cuda)
@@ -62,7 +63,7 @@ static f8_status hash_all(fp8c_program *p, f8_hash *hash, f8_diag *diag)
                        most);
     for (uint32_t v = 0; v < plan->n_vars && status == F8_OK; v++) {
         hash[v] = (f8_hash){0, 0};
-        if (is_whole(&plan->var[v]))
+        if (is_compared(p, v))
             status = hash_variable(p, v, room, &hash[v], diag);
     }
     if (room)

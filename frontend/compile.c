@@ -228,6 +228,7 @@ static f8_status read_options(f8_compilation *c, f8_diag *diag)
         return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "witness: target reference is the witness: it has no plan to judge");
     out->no_fuse = o->no_fuse;
+    out->requantize = o->requantize;
     out->inference = o->inference;
     out->observe = o->observe;
     F8_TRY(read_pair(o, out, diag));

@@ -98,8 +98,17 @@ f8_status f8_program_choose(fp8c_program *p, int function, uint32_t *form, f8_di
     return F8_OK;
 }
 
+f8_status f8_program_renew(fp8c_program *p, f8_diag *diag)
+{
+    const uint32_t prepare = (uint32_t)p->codes.prepare;
+    F8_TRY(f8_variables_ready(p, &p->now->plan.func[prepare], diag));
+    return f8_codes_run(p, prepare, diag);
+}
+
 f8_status f8_program_form(fp8c_program *p, int function, uint32_t *form, f8_diag *diag)
 {
+    if (f8_codes_wanting(p, function))
+        F8_TRY(f8_program_renew(p, diag));
     F8_TRY(f8_program_choose(p, function, form, diag));
     if (p->histories.variable >= 0)
         note_push(p, &p->now->plan.func[function]);

@@ -401,6 +401,8 @@ typedef struct fp8c_compile_options {
     const char *frozen; /* with `pair`, pattern: parameters that are not trained. NULL: none */
     struct fp8c_arena *arena; /* of the module's context: "arenas" below. Not with `comm`, for a file,
                                  a calibration or a tuner. NULL: the program has its own memory */
+    int32_t requantize; /* 1: steps quantize weights each time; no codes are kept between them, which
+                           saves a byte or two a weight. The same bits */
 } fp8c_compile_options;
 
 /* options may be NULL. */
@@ -462,8 +464,13 @@ FP8C_API fp8c_status fp8c_program_fit(fp8c_program *program, int function,
 
 /* Give every variable that has memory its initial value, which depends on the seed and its name
  * alone, then run `prepare` if there is one: it makes the scales anew. A function can run once all
- * its variables have values: from this call, fp8c_program_load or _write, or a bound tensor. A
- * caller that then writes parameters of its own runs `prepare` again. */
+ * its variables have values: from this call, fp8c_program_load or _write, or a bound tensor.
+ *
+ * A caller that later writes parameters runs `prepare` again. A program that trains by itself keeps
+ * codes of weights ("Codes of weights" in frontend/README.md), and runs `prepare` by itself where it
+ * knows of a change: after a call that loads, writes or binds, and before each step while a tensor
+ * of the caller's has a parameter's memory. It does not know what is written through
+ * fp8c_variable.data. */
 FP8C_API fp8c_status fp8c_program_initialize(fp8c_program *program, uint64_t seed);
 
 /* The index of a function (eval, micro_step, micro_step.first, update, prepare; in a pair forward,
@@ -773,7 +780,8 @@ typedef struct fp8c_variable {
     const char *name;
     fp8c_type type;
     int32_t is_param;
-    void *data; /* NULL on a GPU: use read and write. Until other memory is bound */
+    void *data; /* NULL on a GPU: use read and write. Until other memory is bound. Who writes a
+                   parameter here runs `prepare` afterwards */
     /* 0: this rank has all of it. Else (see `zero`) the rows of the whole: `type` is a rank's part,
      * the rows from rank * type.dim[0] on. Where the whole ends before the part, zeros follow */
     int64_t rows;

@@ -159,7 +159,7 @@ fp8c_status fp8c_program_run(fp8c_program *p, int function)
     if (status == F8_OK)
         status = f8_program_form(p, function, &form, &diag);
     if (status == F8_OK)
-        status = f8_sums_run(p, form, &diag);
+        status = f8_codes_run(p, form, &diag);
     return f8_api_result(p->ctx, &diag, status);
 }
 
@@ -307,6 +307,9 @@ static fp8c_status copy_variable(fp8c_program *p, int index, void *to, const voi
         status = f8_program_may_change(p, "fp8c_program_write", &diag);
     if (status == F8_OK)
         status = f8_sums_look(p, (uint32_t)index, &diag);
+    /* ranks run `prepare` together: there a reader gets what is there */
+    if (status == F8_OK && to && p->var[index].made && p->codes.stale && !f8_program_comm(p))
+        status = f8_program_renew(p, &diag);
     if (status == F8_OK)
         status = to ? p->now->instance.kind->read(&p->now->instance, (uint32_t)index, to, &diag)
                     : p->now->instance.kind->write(&p->now->instance, (uint32_t)index, from, &diag);

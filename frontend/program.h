@@ -103,6 +103,7 @@ struct fp8c_program {
     bool plan_only;
     f8_histories histories;
     f8_gradient_sums sums;
+    f8_kept_codes codes;
     f8_program_variable *var; /* NULL: the program has no memory, or is not whole yet */
     uint32_t n_without_value; /* of these */
     fp8c_program *next;       /* of the context's */
@@ -193,7 +194,9 @@ int64_t f8_program_match_element(const fp8c_program *p, int variable, int64_t in
 
 /* ---- first.c ---- */
 
-/* Before a run of a function (f8_sums_run): the function to run in its place, of the same buffers:
+/* Runs `prepare`, for codes that may be stale. */
+f8_status f8_program_renew(fp8c_program *p, f8_diag *diag);
+/* Before a run of a function (f8_codes_run): codes that it reads are those of the weights. *form: the function to run in its place, of the same buffers:
  * itself, or its form for an empty amax history while one is empty. */
 f8_status f8_program_form(fp8c_program *p, int function, uint32_t *form, f8_diag *diag);
 /* The same without a run. */

@@ -346,7 +346,7 @@ static f8_status call_now(fp8c_program *p, int function, const fp8c_tensor_view 
     F8_TRY(f8_program_meet(p, function, diag));
     uint32_t form;
     F8_TRY(f8_program_form(p, function, &form, diag));
-    return f8_sums_run(p, form, diag);
+    return f8_codes_run(p, form, diag);
 }
 
 f8_status f8_program_call(fp8c_program *p, int function, const fp8c_tensor_view *const *inputs,
@@ -424,6 +424,13 @@ static fp8c_tensor_view view_of(const fp8c_program *p, const f8_type *t, int64_t
     return v;
 }
 
+/* The caller gets a variable's memory, for as long as the program lives. */
+static f8_status lend(fp8c_program *p, uint32_t variable, f8_diag *diag)
+{
+    f8_codes_lend(p, variable);
+    return f8_variable_lend(p, variable, diag);
+}
+
 fp8c_status fp8c_program_port_view(fp8c_program *p, int function, fp8c_side side, int index,
                                    fp8c_tensor_view *out)
 {
@@ -450,7 +457,7 @@ fp8c_status fp8c_program_port_view(fp8c_program *p, int function, fp8c_side side
                      : f8_unbound_port(side == FP8C_OUTPUT, port[index].name,
                                        plan->func[function].name, &diag);
     if (status == F8_OK && port[index].var >= 0)
-        status = f8_variable_lend(p, (uint32_t)port[index].var, &diag);
+        status = lend(p, (uint32_t)port[index].var, &diag);
     if (status == F8_OK && instance->cuda)
         status = f8_cuda_exec_is_device(instance->cuda, at, &on_device, &diag);
     int64_t *strides = status == F8_OK ? strides_of(p, &port[index].type, &diag) : NULL;
@@ -472,7 +479,7 @@ fp8c_status fp8c_program_variable_view(fp8c_program *p, int variable, fp8c_tenso
     if (status == F8_OK && !at && f8_type_bytes(&p->now->plan.var[variable].type))
         status = f8_unbound_variable(p->now->plan.var[variable].name, &diag);
     if (status == F8_OK)
-        status = f8_variable_lend(p, (uint32_t)variable, &diag);
+        status = lend(p, (uint32_t)variable, &diag);
     const f8_type *type = status == F8_OK ? &p->now->plan.var[variable].type : NULL;
     int64_t *strides = type ? strides_of(p, type, &diag) : NULL;
     if (!strides)

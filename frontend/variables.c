@@ -114,7 +114,9 @@ f8_status f8_variables_begin(fp8c_program *p, f8_diag *diag)
         p->var[v].at = p->var[v].own = (uintptr_t)f8_variable_memory(p, v);
     p->n_without_value = n;
     f8_sums_begin(p);
+    f8_codes_begin(p);
     F8_TRY(begin_histories(p, diag));
+    f8_variables_clear(p);
     pthread_mutex_lock(&ctx->lock);
     p->next = ctx->programs;
     ctx->programs = p;
@@ -154,7 +156,7 @@ static f8_status no_value(const fp8c_program *p, uint32_t v, f8_diag *diag)
     const f8_plan *plan = &p->first->plan;
     if (!p->var[v].at && bytes_of(p, v))
         return f8_unbound_variable(plan->var[v].name, diag);
-    if (p->n_without_value == plan->n_vars)
+    if (p->n_without_value + p->codes.n == plan->n_vars)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "the variables have no values: call fp8c_program_initialize");
     return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
@@ -181,6 +183,8 @@ static void set_valued(fp8c_program *p, uint32_t v, bool valued)
         p->histories.sure = -1;
     if ((int32_t)v == p->sums.count)
         f8_sums_forget(p);
+    f8_codes_changed(p, v);
+    valued |= p->var[v].made && p->var[v].at; /* `prepare` runs before anybody reads it */
     p->n_without_value += (uint32_t)p->var[v].valued;
     p->n_without_value -= (uint32_t)valued;
     p->var[v].valued = valued;
@@ -319,6 +323,8 @@ f8_status f8_variable_move(fp8c_program *p, uint32_t variable, void *at, f8_diag
                        "variable '%s' is external: the program has no memory of its own for it",
                        plan_var(&a)->name);
     F8_TRY(f8_variable_lend(p, variable, diag));
+    if (at)
+        f8_codes_lend(p, variable);
     pthread_mutex_lock(&p->ctx->lock);
     const f8_status status = check_others(&a, diag);
     if (status == F8_OK)

@@ -13,6 +13,7 @@ typedef struct f8_program_variable {
     bool valued, own_valued; /* it has a value: where it is now; in memory of ours */
     bool kept;               /* a gradient that `update` reads and leaves as it is */
     bool lent;               /* others may have its memory */
+    bool made, made_of;      /* it is codes that are kept, or their scales; `prepare` reads it */
 } f8_program_variable;
 
 /* The amax histories of a program whose functions have a form for empty ones. On a CPU they are
@@ -34,6 +35,14 @@ typedef struct f8_gradient_sums {
     float value;
     bool stale; /* the last run was an `update`: kept gradients hold what they held before */
 } f8_gradient_sums;
+
+/* Codes of weights that are kept between runs. codes.c. */
+typedef struct f8_kept_codes {
+    uint32_t n;      /* variables that hold them */
+    int32_t prepare; /* the function that makes them; -1: there are none */
+    bool stale;      /* they may not be those of the weights */
+    bool lent;       /* others have the memory of a weight, and may write it at any time */
+} f8_kept_codes;
 
 /* Once a program is compiled or opened: from here on it has p->var, and other programs of the
  * context know of it. F8_ERR_INPUT: its option `external` matches nothing. The second may be called
@@ -82,7 +91,19 @@ void f8_sums_forget(fp8c_program *p);
 f8_status f8_sums_settle(fp8c_program *p, f8_diag *diag);
 f8_status f8_sums_look(fp8c_program *p, uint32_t variable, f8_diag *diag);
 f8_status f8_sums_lend(fp8c_program *p, uint32_t variable, f8_diag *diag);
-/* Runs a function as f8_program_form gave it. */
+/* f8_codes_run, where no codes are kept. */
 f8_status f8_sums_run(fp8c_program *p, uint32_t function, f8_diag *diag);
+
+/* ---- codes.c ---- */
+
+/* Finds the variables with codes. p->var is there. */
+void f8_codes_begin(fp8c_program *p);
+/* The variable got a value that no function gave it; others have its memory from now on. */
+void f8_codes_changed(fp8c_program *p, uint32_t variable);
+void f8_codes_lend(fp8c_program *p, uint32_t variable);
+/* Whether `prepare` has to run before the function: it reads codes, and they may be stale. */
+bool f8_codes_wanting(const fp8c_program *p, int function);
+/* Runs a function as f8_program_form gave it. */
+f8_status f8_codes_run(fp8c_program *p, uint32_t function, f8_diag *diag);
 
 #endif

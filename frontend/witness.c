@@ -233,7 +233,7 @@ static f8_status run(watch *w, f8_diag *diag)
     F8_TRY(f8_program_meet(p, w->called, diag));
     i->kind->observe(i, &observer);
     p->watched = true;
-    f8_status status = f8_sums_run(p, w->func, diag);
+    f8_status status = f8_codes_run(p, w->func, diag);
     if (status == F8_OK)
         status = i->kind->wait(i, diag);
     p->watched = false;

@@ -49,6 +49,7 @@ static const struct {
     {"canonicalize", f8_pass_canonicalize, PRIMITIVE, 0, LEGAL},
     {"split", f8_pass_split, PRIMITIVE, 0, 0},
     {"legalize", f8_pass_legalize, PRIMITIVE, LEGAL, 0},
+    {"codes", f8_pass_codes, RECIPE_APPLIED | LEGAL, 0, 0},
     {"group", f8_pass_group, LEGAL, GROUPED, 0},
     {"remat", f8_pass_remat, GROUPED, 0, 0},
     {"schedule", f8_pass_schedule, GROUPED, ORDERED, 0},

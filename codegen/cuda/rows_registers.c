@@ -17,6 +17,7 @@ enum {
     STAGED_VALUES_SMALL = 36, /* the same where shared memory is small: addresses take more there */
     BLOCK_VALUES = 2,         /* of those for each column, what follows from a block's maximum */
     STAGED_KEPT = 48,         /* values of a row that fit in F8_CUDA_STAGED_SHARE */
+    STAGED_WORDS = 24,        /* words of a whole row in flight that fit there: AdamW reads four f32 */
     STAGED_COLUMNS = 24       /* columns under way at once */
 };
 
@@ -155,6 +156,8 @@ bool f8_cuda_rows_are_lean(const f8_target *target, const f8_kernel *k, const f8
         return f8_cuda_rows_staged_values(target, k, l) <=
                (target->shared_large ? STAGED_VALUES : STAGED_VALUES_SMALL);
     const int64_t kept = kept_values(k, l);
+    if (f8_cuda_rows_loaded_words(k, l) > STAGED_WORDS)
+        return false;
     /* a row of one vector has few values; a bound keeps the compiler from interleaving more */
     if (l->vectors == 1 && kept <= F8_CUDA_HELD_COLUMNS && target->shared_large)
         return true;

@@ -25,6 +25,8 @@
 /* A step that reads and writes this many bytes takes about as long as a launch. A larger step stays
  * after the step that made its operands, which may still be in a cache. */
 enum { SMALL_STEP = 8 << 20 };
+/* A step that transposes this many bytes keeps its launch: alone, its rows come by bulk copies. */
+enum { LARGE_TRANSPOSE = 32 << 20 };
 /* The budget: this part of the arena, or this many bytes if that is more. */
 enum { BUDGET_PART = 128, BUDGET_LEAST = 8 << 20, ATTEMPTS = 8 };
 
@@ -190,11 +192,21 @@ static void move(merger *m, uint32_t step, uint32_t to)
 
 /* ---- hosts ---- */
 
+static bool is_large_transpose(const merger *m, uint32_t step)
+{
+    const f8_step *s = &m->b->out->step[step];
+    const f8_kernel *k = m->b->source[m->b->builder[step].launch->source].kernel;
+    bool transposes = false;
+    for (uint32_t i = 0; k && i < k->n_buffers; i++)
+        transposes |= k->buffer[i].transposed;
+    return transposes && s->bytes_read + s->bytes_written >= LARGE_TRANSPOSE;
+}
+
 /* The most instances that a launch of this step's kernel can have; 0: one only. */
 static uint32_t most_instances(const merger *m, uint32_t step)
 {
     const f8_step_builder *d = &m->b->builder[step];
-    if (!f8_build_simple(m->b, d))
+    if (!f8_build_simple(m->b, d) || is_large_transpose(m, step))
         return 0;
     const uint32_t most = m->b->target->most_instances(&m->b->source[d->launch->source]);
     return most < 2 ? 0 : most;

@@ -242,12 +242,11 @@ void f8_checkpoint_release_names(f8_checkpoint_names *names)
 
 /* ---- writing ---- */
 
-/* All variables as tensors under their names in a file. NULL: `memory` failed. */
+/* The variables that files have, as tensors under their names there. NULL: `memory` failed. */
 static f8_st_tensor *list_variables(fp8c_program *program, f8_arena *memory, size_t *n)
 {
     fp8c_variable v;
-    for (*n = 0; fp8c_program_variable(program, (int)*n, &v) == FP8C_OK;)
-        ++*n;
+    *n = (size_t)f8_file_variables(program);
     f8_st_tensor *tensor = F8_NEW_ARRAY(memory, f8_st_tensor, *n + 1);
     for (size_t i = 0; i < *n && !memory->failed; i++) {
         fp8c_program_variable(program, (int)i, &v);

@@ -7,6 +7,11 @@
 
 #include "frontend/program.h"
 
+int f8_file_variables(const fp8c_program *program)
+{
+    return (int)(program->now->plan.n_vars - program->codes.n);
+}
+
 bool f8_shares(fp8c_program *program)
 {
     fp8c_variable v;
@@ -185,8 +190,9 @@ f8_status f8_shared_write_bytes(fp8c_program *program, const char *path, f8_temp
     f8_file_out file, *out = path ? &file : NULL;
     fp8c_variable v;
     f8_status status = out ? f8_file_begin(out, list, path, false, diag) : F8_OK;
-    for (int i = 0; status == F8_OK && fp8c_program_variable(program, i, &v) == FP8C_OK; i++)
-        if (out || v.rows)
+    const int n = f8_file_variables(program);
+    for (int i = 0; status == F8_OK && i < n; i++)
+        if (fp8c_program_variable(program, i, &v) == FP8C_OK && (out || v.rows))
             status = put_bytes(program, i, &v, out, diag);
     if (status == F8_OK && out)
         status = f8_file_commit(out);

@@ -47,7 +47,8 @@ f8_status f8_run_checksum(fp8c_program *program, char text[F8_RUN_HASH], f8_diag
 {
     f8_hash sum = {0, 0};
     fp8c_variable v;
-    for (int i = 0; fp8c_program_variable(program, i, &v) == FP8C_OK; i++)
+    const int n = f8_file_variables(program);
+    for (int i = 0; i < n && fp8c_program_variable(program, i, &v) == FP8C_OK; i++)
         F8_TRY(add_variable(program, i, &v, &sum, diag));
     f8_hash_text(sum, text);
     return F8_OK;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "frontend/checkpoint/shared.h"
 #include "ir/base/hash.h"
 
 enum { DIGITS = 16 }; /* of a hash as text */
@@ -41,7 +42,8 @@ void f8_fingerprint_variables(f8_fingerprint *f, fp8c_program *program)
     f->failed |= !f->variable;
     f->n_variables = f->variable ? n : 0;
     for (size_t i = 0; i < f->n_variables; i++)
-        if (fp8c_program_variable(program, (int)i, &v) == FP8C_OK)
+        if ((int)i < f8_file_variables(program) &&
+            fp8c_program_variable(program, (int)i, &v) == FP8C_OK)
             f->variable[i] = hash_variable(program, (int)i, &v);
 }
 

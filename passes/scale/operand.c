@@ -216,6 +216,8 @@ static f8_ref scale_of(f8_scaler *s, f8_graph *g, f8_quantized *q, f8_ref x)
         q->slot = slot - s->delayed.slot;
         if (!is_param)
             q->amax = amax_of(g, x, q->grain);
+        else if (f8_scale_ahead(s))
+            q->amax = element_of(s, g, s->var_amax, slot->index);
         const f8_ref kept = element_of(s, g, s->var_scale, slot->index);
         return s->first && !is_param ? first_scale(s, g, q, slot, kept) : kept;
     }
@@ -306,10 +308,31 @@ f8_ref f8_scale_fresh(f8_graph *g, f8_quantized *q)
     return scale;
 }
 
+/* While scanning: note a parameter whose codes depend on nothing that `update` does not know when it
+ * writes the parameter. The pass `codes` keeps these. */
+static void note_kept(f8_scaler *s, const f8_graph *g, const f8_quantized *q)
+{
+    f8_unit *u = s->u;
+    const int32_t param = s->scan ? param_of(s, g, q->source) : -1;
+    const bool known = (q->recipe.scaling == F8_SCALING_DELAYED && f8_scale_ahead(s)) ||
+                       q->recipe.scaling == F8_SCALING_BLOCK;
+    if (param < 0 || !known || q->recipe.fake)
+        return;
+    int32_t *grown =
+        f8_arena_grow(u->arena, u->kept, u->n_kept, &u->kept_room, u->n_kept + 1, sizeof *grown);
+    if (!grown) {
+        s->status = f8_arena_status(u->arena, u->diag);
+        return;
+    }
+    u->kept = grown;
+    u->kept[u->n_kept++] = param;
+}
+
 /* amax -> scale -> quantize, as the recipe says. */
 static void quantize_operand(f8_scaler *s, f8_graph *g, f8_quantized *q)
 {
     q->slot = -1;
+    note_kept(s, g, q);
     if (take_stored(g, q)) {
         if (q->recipe.fake)
             q->dequantized = f8_cast(g, q->source, F8_BF16);

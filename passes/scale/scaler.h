@@ -84,6 +84,9 @@ typedef struct f8_scaler {
     f8_func *func;
     bool scan, record; /* scan: only find slots; record: append to the unit's decisions */
     bool first; /* the function scales what was never observed by its own amax */
+    /* How far `update` moves an element of a weight, at most, in learning rates. So a weight's scale
+     * under `delayed` is known before the weight is: state.c. INFINITY: it is not. */
+    double reach;
     int32_t var_scale, var_amax, var_history, var_weights;
     f8_status status;
 } f8_scaler;
@@ -121,6 +124,8 @@ char *f8_scale_value_name(f8_arena *a, const char *linear, const char *kind, int
 
 /* state.c */
 
+/* Whether weights' scales under `delayed` are known before `update` writes the weights. */
+bool f8_scale_ahead(const f8_scaler *s);
 /* Number the slots and declare the variables that hold them. Nothing happens when there is none. */
 f8_status f8_scale_declare(f8_scaler *s);
 /* The port of a variable that f8_func_var added to the function being rewritten: its new ref. */

@@ -38,6 +38,9 @@
 #include "passes/scale/scaler.h"
 #include "passes/unit/copy.h"
 
+#include "passes/unit/formulas.h"
+
+#include <math.h>
 #include <string.h>
 
 /* ---- what fprop reads ---- */
@@ -184,7 +187,9 @@ static f8_status find_slots(f8_scaler *s, f8_func *step)
 static f8_status apply(f8_scaler *s, f8_func *f)
 {
     const bool observes = s->u->options.observe;
-    if ((s->delayed.n && !f8_func_var(f, observes ? s->var_amax : s->var_scale)) ||
+    const bool amaxes = s->delayed.n && (observes || f8_scale_ahead(s));
+    if ((s->delayed.n && !observes && !f8_func_var(f, s->var_scale)) ||
+        (amaxes && !f8_func_var(f, s->var_amax)) ||
         (s->weights.n && !f8_func_var(f, s->var_weights)))
         return s->u->diag->status;
     /* behind the ports that the plain function has */
@@ -212,7 +217,9 @@ static f8_status add_first(f8_scaler *s)
 static f8_status scale_module(f8_scaler *s)
 {
     f8_module *m = s->u->module;
+    const bool updates = f8_module_find_func(m, "update") && !s->u->options.pair;
     f8_func *step = f8_module_find_func(m, "micro_step");
+    s->reach = updates ? f8_adamw_reach(&m->optimizer) : INFINITY;
     if (!step)
         step = f8_module_find_func(m, "joint");
     if (!step) /* for inference, eval has every operand */

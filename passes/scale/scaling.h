@@ -10,5 +10,7 @@ f8_status f8_pass_serve(f8_unit *u);
 f8_status f8_pass_calibrate(f8_unit *u);
 /* FP8: amax, scales, quantize, scaled_matmul, histories. */
 f8_status f8_pass_scaling(f8_unit *u);
+/* Codes of weights that update writes and the steps read. */
+f8_status f8_pass_codes(f8_unit *u);
 
 #endif

@@ -2,8 +2,16 @@
  */
 #include "passes/scale/scaler.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "passes/unit/formulas.h"
+
+bool f8_scale_ahead(const f8_scaler *s)
+{
+    return isfinite(s->reach);
+}
 
 /* ---- declarations ---- */
 
@@ -179,45 +187,81 @@ static f8_ref param_amax(f8_scaler *s, f8_func *f, const f8_slots *t)
  * slots by their index. */
 typedef struct amaxes {
     f8_ref history; /* [slots, columns], the newest first */
-    f8_ref now;     /* [slots]: amaxes newer than the history, which are not in it; 0: there are
-                       none. For a parameter it is the amax of the value that it has */
+    f8_ref now;     /* [slots]: amaxes newer than the history. For a parameter it is the amax of the
+                       value that it has */
+    bool pushes;    /* `now` becomes the newest entry, and the oldest one leaves the history */
     f8_ref scale;   /* [slots]: the scales so far */
+    f8_ref applied; /* bool []: else the scales stay as they are; 0: they never do */
+    /* of `update` where it knows scales ahead, and then in place of `now` */
+    f8_ref seen; /* [slots]: fp8.amax */
+    f8_ref lr;   /* []: the learning rate */
 } amaxes;
 
-/* The scales of slots [lo, hi). They have one rule, `rule` is any of them, and either all of them
- * are parameters or none is. */
-static f8_ref scales_of_run(f8_graph *g, const f8_slot *rule, const amaxes *from, int64_t lo,
-                            int64_t hi)
+/* What is computed for slots [lo, hi). They have one rule, `rule` is any of them, and either all of
+ * them are parameters or none is. */
+typedef f8_ref (*of_run)(const f8_scaler *s, f8_graph *g, const f8_slot *rule, const amaxes *from,
+                         int64_t lo, int64_t hi);
+
+/* Roundings of m, v and the weight, with room to spare: bf16 rounds by 2^-9. */
+static const double rounded_up = 1 + 0x1p-8;
+
+/* The amaxes that histories get where `update` knows scales ahead: those seen, but of weights what
+ * it can make of them at most. */
+static f8_ref reached(const f8_scaler *s, f8_graph *g, const f8_slot *rule, const amaxes *from,
+                      int64_t lo, int64_t hi)
+{
+    const f8_ref seen = f8_slice(g, from->seen, 0, lo, hi);
+    if (rule->param < 0)
+        return seen;
+    const f8_ref most = f8_binary(g, F8_OP_ADD, seen, f8_mul_const(g, from->lr, s->reach));
+    return f8_mul_const(g, most, rounded_up);
+}
+
+/* The amaxes that weights have now, and of all else those seen. */
+static f8_ref present(const f8_scaler *s, f8_graph *g, const f8_slot *rule, const amaxes *from,
+                      int64_t lo, int64_t hi)
+{
+    (void)s;
+    return f8_slice(g, rule->param < 0 ? from->seen : from->now, 0, lo, hi);
+}
+
+/* The largest amax of the last `count` in the histories, [slots]; 0: none is looked at. */
+static f8_ref largest(f8_graph *g, f8_ref history, int64_t lo, int64_t hi, int64_t count)
 {
     const f8_type vector = {.dtype = F8_F32, .rank = 1, .dim = {hi - lo}};
+    const int64_t kept = f8_type_of(g, history)->dim[1];
+    if (count == 0)
+        return 0;
+    const f8_ref run = f8_slice(g, history, 0, lo, hi);
+    const f8_ref window = f8_slice(g, run, 1, 0, count < kept ? count : kept);
+    return f8_reshape(g, f8_reduce(g, F8_OP_REDUCE_MAX, window, -1), &vector);
+}
+
+static f8_ref scales_of_run(const f8_scaler *s, f8_graph *g, const f8_slot *rule,
+                            const amaxes *from, int64_t lo, int64_t hi)
+{
     if (!from->history)
         return 0;
-    const bool is_param = rule->param >= 0, most_recent = rule->recipe.most_recent;
-    const int64_t kept = f8_type_of(g, from->history)->dim[1];
-    const int64_t count = most_recent ? 1 : rule->recipe.history;
-    const f8_ref run = f8_slice(g, from->history, 0, lo, hi);
-    const f8_ref window = f8_slice(g, run, 1, 0, count < kept ? count : kept);
-    const f8_ref newest = from->now ? f8_slice(g, from->now, 0, lo, hi)
-                                    : f8_reshape(g, f8_slice(g, run, 1, 0, 1), &vector);
-    const f8_ref before = f8_reshape(g, f8_reduce(g, F8_OP_REDUCE_MAX, window, -1), &vector);
-    f8_ref amax = before; /* without `now` the window has the newest amax, too */
-    if (from->now)
-        amax = is_param && most_recent ? newest : f8_binary(g, F8_OP_MAX, before, newest);
-    const f8_ref in[] = {amax, f8_slice(g, from->scale, 0, lo, hi)};
+    const int64_t count = rule->recipe.most_recent ? 1 : rule->recipe.history;
+    const f8_ref newest =
+        from->lr ? reached(s, g, rule, from, lo, hi) : f8_slice(g, from->now, 0, lo, hi);
+    const f8_ref before = largest(g, from->history, lo, hi, count - (from->pushes ? 1 : 0));
+    const f8_ref amax = before ? f8_binary(g, F8_OP_MAX, before, newest) : newest;
+    const f8_ref kept = f8_slice(g, from->scale, 0, lo, hi);
     const f8_attr attr[] = {F8_INT(F8_A_FORMAT, f8_recipe_format(&rule->recipe, rule->kind)),
                             F8_INT(F8_A_MARGIN, rule->recipe.margin),
                             F8_INT(F8_A_POW2, rule->recipe.pow2)};
-    const f8_ref scale = f8_make(g, F8_OP_FP8_SCALE, in, 2, attr, 3);
-    if (!is_param)
-        return scale;
+    f8_ref scale = f8_make(g, F8_OP_FP8_SCALE, (f8_ref[]){amax, kept}, 2, attr, 3);
     /* No step reads this amax. So a parameter that is not finite must show here, and not saturate.
-     */
-    return f8_binary(g, F8_OP_ADD, scale, f8_binary(g, F8_OP_SUB, newest, newest));
+     * (Where scales are known ahead, fp8.amax has it, and steps read that.) */
+    if (rule->param >= 0 && !f8_scale_ahead(s))
+        scale = f8_binary(g, F8_OP_ADD, scale, f8_binary(g, F8_OP_SUB, newest, newest));
+    return from->applied ? f8_select(g, from->applied, scale, kept) : scale;
 }
 
-/* The scales of all slots. A slot without any amax keeps the scale that it has. Neighbours of one
- * rule are computed together: one node for each such run of slots, rather than for each slot. */
-static f8_ref scales(f8_scaler *s, f8_graph *g, const amaxes *from)
+/* [slots]. Neighbours of one rule are computed together: one node for each such run of slots, rather
+ * than for each slot. */
+static f8_ref by_runs(f8_scaler *s, f8_graph *g, of_run compute, const amaxes *from)
 {
     const int64_t n = (int64_t)s->delayed.n;
     f8_ref *part = F8_NEW_ARRAY(&s->scratch, f8_ref, s->delayed.n);
@@ -234,12 +278,20 @@ static f8_ref scales(f8_scaler *s, f8_graph *g, const amaxes *from)
             if (!one_rule(rule, next) || (rule->param < 0) != (next->param < 0))
                 break;
         }
-        part[parts++] = scales_of_run(g, rule, from, lo, hi);
+        part[parts++] = compute(s, g, rule, from, lo, hi);
     }
     return f8_concat(g, part, parts, 0);
 }
 
 /* ---- update, update_scales, prepare ---- */
+
+static f8_ref result_of(const f8_func *f, const char *name)
+{
+    for (size_t i = 0; i < f->n_out; i++)
+        if (!strcmp(f->out[i].name, name))
+            return f->out[i].ref;
+    return 0;
+}
 
 /* bool []: whether the update was applied. `update` computes that itself; for update_scales, whose
  * caller owns the optimizer, it follows from the amaxes. */
@@ -247,9 +299,9 @@ static f8_ref was_applied(const f8_func *f, f8_ref amax)
 {
     f8_graph *g = f->graph;
     const f8_type scalar = {.dtype = F8_F32};
-    for (size_t i = 0; i < f->n_out; i++)
-        if (!strcmp(f->out[i].name, "skipped"))
-            return f8_binary(g, F8_OP_EQ, f->out[i].ref, f8_const(g, 0));
+    const f8_ref skipped = result_of(f, "skipped");
+    if (skipped)
+        return f8_binary(g, F8_OP_EQ, skipped, f8_const(g, 0));
     const f8_ref most = amax ? f8_reduce(g, F8_OP_REDUCE_MAX, amax, -1) : 0;
     return f8_unary(g, F8_OP_ISFINITE, f8_reshape(g, most, &scalar));
 }
@@ -261,17 +313,23 @@ static f8_status push_histories(f8_scaler *s, f8_func *f)
 {
     f8_graph *g = f->graph;
     const f8_ref scale = f8_func_var(f, s->var_scale), seen = f8_func_var(f, s->var_amax);
-    const f8_ref history = f8_func_var(f, s->var_history);
-    const f8_ref amax = f8_binary(g, F8_OP_MAX, seen, param_amax(s, f, &s->delayed));
+    const f8_ref history = f8_func_var(f, s->var_history), weights = param_amax(s, f, &s->delayed);
+    const bool ahead = f8_scale_ahead(s);
+    amaxes from = {.history = history, .pushes = true, .scale = scale};
+    if (ahead) {
+        from.seen = seen;
+        from.lr = result_of(f, "lr");
+    } else {
+        from.now = f8_binary(g, F8_OP_MAX, seen, weights);
+    }
+    const f8_ref amax = ahead ? by_runs(s, g, reached, &from) : from.now;
+    from.applied = was_applied(f, amax);
     const f8_ref pushed = f8_make(g, F8_OP_HISTORY_PUSH, (f8_ref[]){history, amax}, 2, NULL, 0);
-    const f8_ref next = scales(s, g, &(amaxes){.history = pushed, .scale = scale});
-    const f8_ref applied = was_applied(f, amax);
-    const f8_ref new_history = f8_select(g, applied, pushed, history);
-    const f8_ref new_scale = f8_select(g, applied, next, scale);
-    F8_TRY(f8_func_result(f, "fp8.scale", new_scale, s->var_scale));
-    F8_TRY(f8_func_result(f, "fp8.amax_history", new_history, s->var_history));
     const f8_ref zeros = f8_broadcast(g, f8_const(g, 0), &s->u->module->var[s->var_amax].type);
-    return f8_func_result(f, "fp8.amax", zeros, s->var_amax);
+    F8_TRY(f8_func_result(f, "fp8.scale", by_runs(s, g, scales_of_run, &from), s->var_scale));
+    F8_TRY(f8_func_result(f, "fp8.amax_history", f8_select(g, from.applied, pushed, history),
+                          s->var_history));
+    return f8_func_result(f, "fp8.amax", ahead ? weights : zeros, s->var_amax);
 }
 
 /* Renew scales in function `name`, which changes the parameters or runs after a change. */
@@ -302,7 +360,13 @@ static f8_status make_prepare(f8_scaler *s)
         from.now = param_amax(s, f, &s->delayed);
         if (s->u->options.observe)
             from.now = f8_binary(f->graph, F8_OP_MAX, from.now, f8_func_var(f, s->var_amax));
-        F8_TRY(f8_func_result(f, "fp8.scale", scales(s, f->graph, &from), s->var_scale));
+        F8_TRY(f8_func_result(f, "fp8.scale", by_runs(s, f->graph, scales_of_run, &from),
+                              s->var_scale));
+        if (f8_scale_ahead(s)) {
+            from.seen = f8_func_var(f, s->var_amax);
+            F8_TRY(f8_func_result(f, "fp8.amax", by_runs(s, f->graph, present, &from),
+                                  s->var_amax));
+        }
     }
     if (!s->weights.n)
         return s->u->diag->status;

@@ -582,3 +582,11 @@ f8_ref f8_history_pushed(f8_graph *g, f8_ref history, f8_ref amax)
         return newest;
     return f8_concat(g, (f8_ref[]){newest, f8_slice(g, history, -1, 0, n - 1)}, 2, -1);
 }
+
+/* ---- AdamW ---- */
+
+double f8_adamw_reach(const f8_optimizer *o)
+{
+    const double ratio = o->beta1 * o->beta1 / o->beta2; /* NaN: both are 0 */
+    return ratio < 1 ? (1 - o->beta1) / sqrt((1 - o->beta2) * (1 - ratio)) : INFINITY;
+}

@@ -54,6 +54,13 @@ f8_gelu_form f8_gelu_form_of(const f8_graph *g, f8_ref gelu);
 f8_ref f8_gelu(f8_graph *g, f8_ref x, f8_gelu_form form);
 f8_ref f8_gelu_slope(f8_graph *g, f8_ref x, f8_gelu_form form);
 
+/* The most by which AdamW moves an element in one update, apart from weight decay, in learning
+ * rates: the largest |m^| / sqrt(v^). Both are means of gradients with weights a_i and b_i that add
+ * up to 1, and by Cauchy and Schwarz |sum a_i g_i| <= sqrt(sum a_i^2 / b_i) sqrt(sum b_i g_i^2). After
+ * any number of updates sum a_i^2 / b_i is at most (1 - beta1)^2 / ((1 - beta2) (1 - beta1^2 /
+ * beta2)), its limit. INFINITY: beta1^2 >= beta2, where there is no bound. */
+double f8_adamw_reach(const f8_optimizer *o);
+
 /* x [.., T, heads * D], rotated by halves. x may be the cast of a stored value; then the stored
  * value is rolled. */
 f8_ref f8_rotated(f8_graph *g, f8_ref x, int64_t heads, f8_rope frequencies, bool inverse);

@@ -132,6 +132,7 @@ typedef struct f8_options {
     const f8_trial *chosen;
     size_t n_chosen;
     bool no_fuse;            /* one kernel per node, so that tests can compare bits */
+    bool requantize;         /* steps quantize weights: their codes are not kept (scale/codes.c) */
     const f8_recipe *stored; /* inference with weights stored as FP8 under this recipe and the
                                 module's rules; NULL: as f32 */
     const f8_stored_as *stored_as; /* or exactly these */
@@ -293,6 +294,10 @@ typedef struct f8_shard {
     int64_t rows; /* of the whole */
 } f8_shard;
 
+/* The states that the pass `codes` adds: these, and a value's name. */
+#define F8_CODES "fp8.codes."
+#define F8_CODES_SCALE_INV "fp8.scale_inv."
+
 enum { F8_MOST_WAIT = 2 }; /* how many levels a GEMM may wait where kernels are shared */
 
 struct f8_unit {
@@ -309,6 +314,8 @@ struct f8_unit {
     size_t n_layers, layer_room;
     f8_elements *elements; /* by scaling */
     size_t n_elements, elements_room;
+    int32_t *kept; /* by scaling: the parameters whose codes `codes` may keep */
+    size_t n_kept, kept_room;
     f8_sampled *sampled; /* by calibrate */
     size_t n_sampled, sampled_room;
     f8_watched *watched; /* by instrument */

@@ -125,6 +125,11 @@ static int64_t held(const rank_case *c, int rank)
     return c->info[rank].peak_bytes - c->info[rank].arena_bytes;
 }
 
+static bool keeps_codes(const char *recipe)
+{
+    return !strcmp(recipe, "delayed") || !strcmp(recipe, "block");
+}
+
 START_TEST(nothing_falls_back)
 {
     enum { ELEMENTS = 2 * 256 * 512, STEPS = 2 };  /* micro_step's, and first its form for that */
@@ -141,7 +146,9 @@ START_TEST(nothing_falls_back)
         if (zero == 0)
             whole = held(&c, 0);
         for (int r = 0; r < 2; r++) {
-            ck_assert_int_eq(whole - held(&c, r), saved[zero] * ELEMENTS);
+            /* with stage 3 a rank also keeps the codes of its part alone */
+            const int codes = keeps_codes(fp8[_i]) && zero == 3 ? ELEMENTS / 2 : 0;
+            ck_assert_int_eq(whole - held(&c, r), saved[zero] * ELEMENTS + codes);
             ck_assert_int_eq(c.info[r].fp8_gemms_executed, alone.info[0].fp8_gemms_executed);
             check_gemms(&c, r);
             ck_assert_int_eq(stage_of(&c, r), zero);

@@ -22,7 +22,8 @@ class CompileOptions(h.Structure):
                 ("add_gradients", h.i32), ("train_step", h.i32), ("external", h.text),
                 ("stats", h.text), ("stats_recipe", h.text), ("dump", h.text), ("comm", h.ptr),
                 ("ranks", h.i32), ("zero", h.i32), ("reduce_dtype", h.text), ("reduce_at", h.text),
-                ("reduce_order", h.text), ("witness", h.i32), ("frozen", h.text), ("arena", h.ptr)]
+                ("reduce_order", h.text), ("witness", h.i32), ("frozen", h.text), ("arena", h.ptr),
+                ("requantize", h.i32)]
 
 
 def compile_options(*, target: str | None = None, recipe: str | None = None, threads: int = 0,
@@ -41,7 +42,7 @@ def compile_options(*, target: str | None = None, recipe: str | None = None, thr
         stats: str | None = None, stats_recipe: str | None = None, dump: str | None = None,
         comm: h.Comm | None = None, ranks: int = 0, zero: int = 0, reduce_dtype: str | None = None,
         reduce_at: str | None = None, reduce_order: str | None = None, witness: bool = False,
-        frozen: str | None = None, arena: Any = None) -> Options:
+        frozen: str | None = None, arena: Any = None, requantize: bool = False) -> Options:
     """fp8c_compile_options by keyword: fp8c.h says more of each.
 
     target (cpu): cpu, reference, cuda, an architecture as sm_90a, or cpu:x86-64-v3, cpu:x86-64-v4
@@ -93,6 +94,7 @@ def compile_options(*, target: str | None = None, recipe: str | None = None, thr
     witness: keep the module for fp8c_program_run_witnessed
     frozen: name patterns: parameters that are not trained; needs pair, not with train_step
     arena: an fp8c_arena: memory in which several programs run, one at a time; not with comm
+    requantize: steps quantize weights each time: their codes are not kept, which saves memory
 
     Python's own: write gets text (str). device_alloc(bytes) -> address or 0, device_free(address, bytes).
     stored_weights: {parameter: recipe}. stream: the address of a CUstream. comm: a struct whose

@@ -28,6 +28,7 @@ typedef struct runner {
     int n_products;
     recipe_history history[MAX_PORTS]; /* delayed: by output port */
     float scale[MAX_PORTS];            /* of the step before update made the next */
+    float amax[MAX_PORTS];             /* of weights, in the step before */
 } runner;
 
 gates_recipe gates_recipe_of(const char *text)
@@ -243,10 +244,15 @@ static void measure_product(const runner *r, int n, gates *g)
 /* ---- delayed scaling's memory ---- */
 
 /* After a micro_step, before its update: x and dy have the scales their past gives, w one that it
- * has been given by the update that made it. */
+ * has been given by the update that made it: of what that could make of the weight before. */
 static void follow(runner *r, bool first)
 {
     const int step = f8_compiled_func(&r->c, "micro_step");
+    const int update = f8_compiled_func(&r->c, "update"),
+              lr_at = f8_compiled_output(&r->c, update, "lr");
+    const float lr = /* of the update before */
+        *(const float *)f8_exec_port(r->c.exec, (uint32_t)update, true, (uint32_t)lr_at);
+    const f8_optimizer *a = &r->c.unit.module->optimizer;
     const f8_recipe *recipe = &r->run->recipe.recipe;
     char name[128];
     f8_operand_view v;
@@ -262,14 +268,17 @@ static void follow(runner *r, bool first)
         if (first)
             recipe_history_start(h, (int)recipe->history, recipe->most_recent);
         r->scale[i] = h->scale;
-        if (first && weight) {
-            r->scale[i] = recipe_oracle_scale(&o, amax, 1);
-            continue;
+        if (first && weight)
+            h->scale = recipe_oracle_scale(&o, amax, 1);
+        if (!first || !weight) {
+            recipe_history_see(h, weight
+                                      ? recipe_oracle_reach(r->amax[i], lr, a->beta1, a->beta2)
+                                      : amax);
+            recipe_history_update(h, &o);
         }
-        recipe_history_see(h, amax);
-        recipe_history_update(h, &o);
         if (weight)
             r->scale[i] = h->scale;
+        r->amax[i] = amax;
     }
 }
 

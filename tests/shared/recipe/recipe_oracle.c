@@ -121,6 +121,13 @@ void recipe_history_start(recipe_history *h, int length, bool most_recent)
     *h = (recipe_history){.scale = 1, .length = length, .most_recent = most_recent};
 }
 
+float recipe_oracle_reach(float amax, float lr, double beta1, double beta2)
+{
+    const double most = (1 - beta1) / sqrt((1 - beta2) * (1 - beta1 * beta1 / beta2));
+    const float step = lr * (float)most, sum = amax + step;
+    return sum * (1 + 1.0f / 256);
+}
+
 void recipe_history_see(recipe_history *h, float amax)
 {
     if (isnan(amax) || amax > h->history[0])

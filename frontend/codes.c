@@ -1,0 +1,77 @@
+/* Codes of weights that a program keeps (passes/scale/codes.c), and whether they are those of its
+ * weights. See f8_kept_codes in variables.h.
+ *
+ * `update` writes them with the weights, and `prepare` makes them of the weights as they are. So
+ * they are stale once anybody else has given a weight, or a scale, another value. Then `prepare`
+ * runs before the next function that reads them. Who has a weight's memory may write there at any
+ * time. Then `prepare` runs before each such function, which costs about what quantizing the weights
+ * in it would. Where they are not stale, `prepare` changes no bit. */
+#include <string.h>
+
+#include "frontend/program.h"
+#include "passes/unit/pass.h"
+
+static bool has_port(const f8_plan_func *f, int side, int32_t variable)
+{
+    uint32_t n;
+    const f8_plan_port *port = f8_plan_ports(f, side, &n);
+    bool found = false;
+    for (uint32_t i = 0; i < n && !found; i++)
+        found = port[i].var == variable;
+    return found;
+}
+
+void f8_codes_begin(fp8c_program *p)
+{
+    const f8_plan *plan = &p->first->plan;
+    f8_kept_codes *c = &p->codes;
+    *c = (f8_kept_codes){.prepare = -1};
+    for (uint32_t v = 0; v < plan->n_vars; v++) {
+        const char *name = plan->var[v].name;
+        p->var[v].made = !strncmp(name, F8_CODES, sizeof F8_CODES - 1) ||
+                         !strncmp(name, F8_CODES_SCALE_INV, sizeof F8_CODES_SCALE_INV - 1);
+        c->n += p->var[v].made;
+    }
+    for (uint32_t f = 0; c->n && f < plan->n_funcs; f++)
+        if (!strcmp(plan->func[f].name, "prepare"))
+            c->prepare = (int32_t)f;
+    for (uint32_t v = 0; c->prepare >= 0 && v < plan->n_vars; v++)
+        p->var[v].made_of = has_port(&plan->func[c->prepare], 0, (int32_t)v);
+    c->stale = true;
+}
+
+void f8_codes_changed(fp8c_program *p, uint32_t variable)
+{
+    p->codes.stale |= p->var[variable].made_of || p->var[variable].made;
+}
+
+void f8_codes_lend(fp8c_program *p, uint32_t variable)
+{
+    p->codes.lent |= p->var && p->var[variable].made_of && p->first->plan.var[variable].is_param;
+}
+
+/* Whether a function reads what `prepare` writes. */
+static bool reads_made(const fp8c_program *p, const f8_plan_func *f)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < f->n_in && !any; i++)
+        any = f->in[i].var >= 0 &&
+              has_port(&p->now->plan.func[p->codes.prepare], 1, f->in[i].var);
+    return any;
+}
+
+bool f8_codes_wanting(const fp8c_program *p, int function)
+{
+    const f8_kept_codes *c = &p->codes;
+    return c->prepare >= 0 && function != c->prepare && (c->stale || c->lent) &&
+           reads_made(p, &p->now->plan.func[function]);
+}
+
+f8_status f8_codes_run(fp8c_program *p, uint32_t function, f8_diag *diag)
+{
+    const bool makes = (int32_t)function == p->codes.prepare;
+    const f8_status status = f8_sums_run(p, function, diag);
+    if (makes || status != F8_OK)
+        p->codes.stale = status != F8_OK;
+    return status;
+}
