@@ -13,14 +13,17 @@
  * owns a slot in three state vectors, ordered by format so that one fp8_scale serves a run of
  * slots:
  *   fp8.scale [N]            what operands are quantized with
- *   fp8.amax [N]             the largest |x| that micro_step or backward saw since the last update
+ *   fp8.amax [N]             the largest |x| that micro_step or backward saw since the last update,
+ *                            and of parameters that `update` changes the largest |x| they have
  *   fp8.amax_history [N, H]  of past updates, newest first
  *
  * `update` (or `update_scales`, where a framework owns the optimizer and calls forward and
  * backward) pushes amax on the history, exactly once, and computes the next scales from its
- * maximum. A weight that is a bare parameter changes only in update, so its amax is taken there, of
- * the new value: its scale is never out of date. (A weight computed from a parameter counts as a
- * value of the step, like x.) `prepare` makes all scales anew from what the histories have and from
+ * maximum. A weight that is a bare parameter changes only in update, so its amax is taken there. Its
+ * scale is known before: it follows from the amax before the update and from how far AdamW can move
+ * an element (`reach`). So one kernel can write the weight and its codes (codes.c). Where there is no
+ * such bound, as in a pair, the scale follows from the new amax. (A weight computed from a parameter
+ * counts as a value of the step, like x.) `prepare` makes all scales anew from what the histories have and from
  * the weights as they are: initial ones, or just loaded. Current scaling keeps its weights' amax in
  * the same way, in fp8.weight_amax, instead of reading every weight twice a step.
  *
