@@ -27,9 +27,7 @@ void f8_codes_begin(fp8c_program *p)
     f8_kept_codes *c = &p->codes;
     *c = (f8_kept_codes){.prepare = -1};
     for (uint32_t v = 0; v < plan->n_vars; v++) {
-        const char *name = plan->var[v].name;
-        p->var[v].made = !strncmp(name, F8_CODES, sizeof F8_CODES - 1) ||
-                         !strncmp(name, F8_CODES_SCALE_INV, sizeof F8_CODES_SCALE_INV - 1);
+        p->var[v].made = f8_is_weight_codes(plan->var[v].name);
         c->n += p->var[v].made;
     }
     for (uint32_t f = 0; c->n && f < plan->n_funcs; f++)

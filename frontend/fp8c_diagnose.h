@@ -147,10 +147,10 @@ typedef struct fp8c_peak {
 FP8C_API fp8c_status fp8c_program_peak(const fp8c_program *program, int function, fp8c_peak *out);
 
 /* Bytes by category at that peak. Outside the arena: parameters, gradients, optimizer, states,
- * inputs and results, constants. In the arena: activations, FP8 copies, weight copies, recomputed,
- * workspace. Then scratch (room that kernels and GEMMs work in), and unused (bytes of the arena
- * that other functions or other moments need). They add up to planned_bytes of fp8c_info: what is
- * external is left out. */
+ * weight codes, inputs and results, constants. In the arena: activations, FP8 copies, weight
+ * copies, recomputed, workspace. Then scratch (room that kernels and GEMMs work in), and unused
+ * (bytes of the arena that other functions or other moments need). They add up to planned_bytes of
+ * fp8c_info: what is external is left out. */
 typedef struct fp8c_memory {
     const char *category;
     int64_t bytes;

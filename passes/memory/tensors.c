@@ -105,6 +105,8 @@ static f8_memory_category of_variable(const f8_module *m, const f8_var *v)
     for (int i = 0; i < 2; i++)
         if (f8_memory_is_of_parameter(m, v->name, moments[i]))
             return F8_MEMORY_OPTIMIZER;
+    if (f8_is_weight_codes(v->name))
+        return F8_MEMORY_WEIGHT_CODES;
     return !strcmp(v->name, "opt.step") || !strcmp(v->name, F8_COUNT_NAME) ? F8_MEMORY_OPTIMIZER
                                                                            : F8_MEMORY_STATES;
 }

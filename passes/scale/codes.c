@@ -133,7 +133,7 @@ static int32_t add_state(keeper *k, f8_ref r)
     f8_module *m = k->u->module;
     const f8_graph *g = k->func->graph;
     const f8_type *type = f8_type_of(g, r);
-    const char *prefix = f8_dtype_is_fp8(type->dtype) ? F8_CODES : F8_CODES_SCALE_INV,
+    const char *prefix = f8_dtype_is_fp8(type->dtype) ? F8_WEIGHT_CODES : F8_WEIGHT_SCALE_INV,
                *below = name_below(k, r);
     char *name = f8_arena_printf(&k->arena, "%s%s", prefix, below);
     for (int i = 2; name && f8_module_find_var(m, name) >= 0; i++)

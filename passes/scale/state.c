@@ -151,9 +151,11 @@ f8_status f8_scale_observe(f8_scaler *s, f8_func *f)
     f8_ref *amax = F8_NEW_ARRAY(&s->scratch, f8_ref, s->delayed.n);
     if (!amax)
         return f8_arena_status(&s->scratch, s->u->diag);
-    for (size_t i = 0; i < s->n_operands; i++)
-        if (s->operand[i].slot >= 0)
-            amax[s->delayed.slot[s->operand[i].slot].index] = s->operand[i].amax;
+    for (size_t i = 0; i < s->n_operands; i++) {
+        const f8_slot *slot = s->operand[i].slot >= 0 ? &s->delayed.slot[s->operand[i].slot] : NULL;
+        if (slot && slot->param < 0) /* a parameter's is that of `update` */
+            amax[slot->index] = s->operand[i].amax;
+    }
     const f8_ref now = slot_vector(s, g, amax, s->delayed.n);
     const f8_ref before = f8_func_var(f, s->var_amax);
     return f8_func_result(f, "fp8.amax", f8_binary(g, F8_OP_MAX, before, now), s->var_amax);

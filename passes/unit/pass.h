@@ -294,9 +294,11 @@ typedef struct f8_shard {
     int64_t rows; /* of the whole */
 } f8_shard;
 
-/* The states that the pass `codes` adds: these, and a value's name. */
-#define F8_CODES "fp8.codes."
-#define F8_CODES_SCALE_INV "fp8.scale_inv."
+/* The states that the pass `codes` adds have these names, and behind them a value's. */
+#define F8_WEIGHT_CODES "fp8.codes."
+#define F8_WEIGHT_SCALE_INV "fp8.scale_inv."
+/* Whether a variable of that name is one of them. */
+bool f8_is_weight_codes(const char *name);
 
 enum { F8_MOST_WAIT = 2 }; /* how many levels a GEMM may wait where kernels are shared */
 

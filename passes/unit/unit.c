@@ -66,6 +66,12 @@ bool f8_is_micro_step(const char *name)
     return !strcmp(name, "micro_step") || !strncmp(name, "micro_step.", 11);
 }
 
+bool f8_is_weight_codes(const char *name)
+{
+    return !strncmp(name, F8_WEIGHT_CODES, sizeof F8_WEIGHT_CODES - 1) ||
+           !strncmp(name, F8_WEIGHT_SCALE_INV, sizeof F8_WEIGHT_SCALE_INV - 1);
+}
+
 bool f8_is_cotangent(const f8_unit *u, const f8_port *p)
 {
     for (size_t i = 0; p->var < 0 && i < u->pair.n_cotangents; i++)
