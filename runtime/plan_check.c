@@ -529,12 +529,14 @@ static f8_status check_sizes(const checker *c)
     return fits ? F8_OK : wrong(c, "it asks for more memory than there are addresses");
 }
 
-static bool same_ports(const f8_plan_port *a, const f8_plan_port *b, uint32_t n)
+/* Ports that carry a variable have no buffer, and may be of another variable. */
+static bool same_buffers(const f8_plan_port *a, const f8_plan_port *b, uint32_t n)
 {
     bool same = true;
     for (uint32_t i = 0; same && i < n; i++)
-        same = a[i].var == b[i].var && !strcmp(a[i].name, b[i].name) &&
-               f8_type_equal(&a[i].type, &b[i].type);
+        same = (a[i].var >= 0 && b[i].var >= 0) ||
+               (a[i].var == b[i].var && !strcmp(a[i].name, b[i].name) &&
+                f8_type_equal(&a[i].type, &b[i].type));
     return same;
 }
 
@@ -549,7 +551,8 @@ static f8_status check_first(const checker *c, uint32_t func)
     const f8_plan_func *form = f->first <= p->n_funcs ? &p->func[f->first - 1] : NULL;
     bool fits = form && !form->first && f8_plan_base(p->func, p->n_funcs, f->first - 1) == func &&
                 form->n_in >= f->n_in && form->n_out == f->n_out &&
-                same_ports(form->in, f->in, f->n_in) && same_ports(form->out, f->out, f->n_out);
+                same_buffers(form->in, f->in, f->n_in) &&
+                same_buffers(form->out, f->out, f->n_out);
     for (uint32_t i = f->n_in; fits && i < form->n_in; i++)
         fits = form->in[i].var >= 0;
     return fits ? F8_OK : wrong(c, "a function's form for an empty history does not belong to it");
