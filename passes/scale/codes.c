@@ -265,7 +265,8 @@ static f8_status keep_of(keeper *k, f8_func *const maker[MAKERS], f8_func *f)
             if (!f8_func_var(f, k->var[r]))
                 return k->u->diag->status;
         }
-    return f8_func_rewrite(f, read_state, k);
+    F8_TRY(f8_func_rewrite(f, read_state, k));
+    return f8_func_rewrite(f, NULL, NULL); /* drops what made the codes */
 }
 
 /* ---- the pass ---- */

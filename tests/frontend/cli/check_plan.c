@@ -84,7 +84,7 @@ static void check_memory_record(const json_t *r)
             arena += json_integer_value(value);
         n++;
     }
-    ck_assert_int_eq(n, 13);
+    ck_assert_int_eq(n, 14);
     ck_assert_int_eq(sum, (json_int_t)number(r, "planned_bytes"));
     ck_assert_int_eq(arena, (json_int_t)number(r, "alive_bytes"));
     ck_assert_double_le(number(r, "activation_bytes"), number(r, "alive_bytes"));
@@ -123,7 +123,7 @@ static void check_budgets(const records *all)
         ck_assert_ptr_nonnull(strstr(text_of(r, "error"), "the least possible share"));
         ck_assert_ptr_null(find(all, "budget", n + 1));
     } else {
-        ck_assert_int_eq(n, 13);
+        ck_assert_int_eq(n, 14);
     }
 }
 
