@@ -43,6 +43,39 @@ void f8_codes_changed(fp8c_program *p, uint32_t variable)
     p->codes.stale |= p->var[variable].made_of || p->var[variable].made;
 }
 
+/* Whether an element along the first axis of a state is of a weight: "LINEAR.w", "LINEAR.w.1". */
+static bool is_of_weight(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    if (dot && dot[1] >= '0' && dot[1] <= '9')
+        while (dot > name && *--dot != '.')
+            ;
+    return dot && dot[0] == '.' && dot[1] == 'w' && (dot[2] == 0 || dot[2] == '.');
+}
+
+f8_status f8_codes_keep(fp8c_program *p, uint32_t variable, const void *value, bool *keeps,
+                        f8_diag *diag)
+{
+    const f8_elements *e = f8_elements_of(&p->first->report, (int)variable);
+    const f8_allocator *a = &p->ctx->allocator;
+    *keeps = p->codes.prepare >= 0 && e && !p->codes.stale && p->var[variable].made_of;
+    if (!*keeps)
+        return F8_OK;
+    const size_t bytes = (size_t)f8_type_bytes(&p->first->plan.var[variable].type),
+                 each = bytes / (size_t)e->n;
+    uint8_t *was = a->alloc(a->user, bytes, 64);
+    if (!was)
+        return f8_fail(diag, F8_ERR_MEMORY, F8_NOWHERE, "out of memory: %zu bytes were wanted",
+                       bytes);
+    f8_instance *instance = &p->now->instance;
+    const f8_status status = instance->kind->read(instance, variable, was, diag);
+    for (int64_t i = 0; status == F8_OK && i < e->n && *keeps; i++)
+        *keeps = !is_of_weight(e->name[i]) ||
+                 !memcmp(was + (size_t)i * each, (const uint8_t *)value + (size_t)i * each, each);
+    a->free(a->user, was, bytes);
+    return status;
+}
+
 void f8_codes_lend(fp8c_program *p, uint32_t variable)
 {
     p->codes.lent |= p->var && p->var[variable].made_of && p->first->plan.var[variable].is_param;

@@ -310,11 +310,15 @@ static fp8c_status copy_variable(fp8c_program *p, int index, void *to, const voi
     /* ranks run `prepare` together: there a reader gets what is there */
     if (status == F8_OK && to && p->var[index].made && p->codes.stale && !f8_program_comm(p))
         status = f8_program_renew(p, &diag);
+    bool keeps = false;
+    if (status == F8_OK && from)
+        status = f8_codes_keep(p, (uint32_t)index, from, &keeps, &diag);
     if (status == F8_OK)
         status = to ? p->now->instance.kind->read(&p->now->instance, (uint32_t)index, to, &diag)
                     : p->now->instance.kind->write(&p->now->instance, (uint32_t)index, from, &diag);
     if (status == F8_OK && !to)
         f8_variable_set(p, (uint32_t)index);
+    p->codes.stale &= !keeps;
     return f8_api_result(p->ctx, &diag, status);
 }
 

@@ -98,6 +98,10 @@ f8_status f8_sums_run(fp8c_program *p, uint32_t function, f8_diag *diag);
 
 /* Finds the variables with codes. p->var is there. */
 void f8_codes_begin(fp8c_program *p);
+/* Before a write of a state: whether codes stay as they are, because it has what it had of all
+ * weights. A caller may write the scales of activations. */
+f8_status f8_codes_keep(fp8c_program *p, uint32_t variable, const void *value, bool *keeps,
+                        f8_diag *diag);
 /* The variable got a value that no function gave it; others have its memory from now on. */
 void f8_codes_changed(fp8c_program *p, uint32_t variable);
 void f8_codes_lend(fp8c_program *p, uint32_t variable);
