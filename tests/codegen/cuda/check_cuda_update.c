@@ -73,6 +73,15 @@ static void fill_variable(const f8_plan_var *v, float *x, uint32_t *seed)
         x[i] = (float)(test_random(seed) % 1000 + 1) * 1e-5f;
 }
 
+/* Codes of weights come last. A GPU has their transposes, too, and shapes of its own. */
+static uint32_t without_codes(const f8_plan *plan)
+{
+    uint32_t n = 0;
+    while (n < plan->n_vars && !f8_is_weight_codes(plan->var[n].name))
+        n++;
+    return n;
+}
+
 static void run_both(program *cpu, program *gpu)
 {
     f8_exec *x;
@@ -83,8 +92,9 @@ static void run_both(program *cpu, program *gpu)
     OK(f8_exec_create(&cpu->plan, &on_cpu, &x, diag));
     OK(f8_cuda_exec_create(&gpu->plan, device.cuda, &on_gpu, &y, diag));
     ck_assert_int_eq(f8_exec_init(x, 1, NULL, NULL), F8_OK);
-    ck_assert_uint_eq(cpu->plan.n_vars, gpu->plan.n_vars);
-    for (uint32_t v = 0; v < cpu->plan.n_vars; v++) {
+    const uint32_t n_vars = without_codes(&cpu->plan);
+    ck_assert_uint_eq(n_vars, without_codes(&gpu->plan));
+    for (uint32_t v = 0; v < n_vars; v++) {
         ck_assert_str_eq(cpu->plan.var[v].name, gpu->plan.var[v].name);
         fill_variable(&cpu->plan.var[v], f8_exec_var(x, v), &seed);
         OK(f8_cuda_exec_write(y, v, f8_exec_var(x, v), diag));
@@ -100,7 +110,7 @@ static void run_both(program *cpu, program *gpu)
                               "'%s' differs in step %d", port->name, step);
         }
     }
-    for (uint32_t v = 0; v < cpu->plan.n_vars; v++) {
+    for (uint32_t v = 0; v < n_vars; v++) {
         const int64_t bytes = f8_type_bytes(&cpu->plan.var[v].type);
         ck_assert_int_le(bytes, ROOM);
         OK(f8_cuda_exec_read(y, v, after, diag));
