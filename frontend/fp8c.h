@@ -402,7 +402,7 @@ typedef struct fp8c_compile_options {
     struct fp8c_arena *arena; /* of the module's context: "arenas" below. Not with `comm`, for a file,
                                  a calibration or a tuner. NULL: the program has its own memory */
     int32_t requantize; /* 1: steps quantize weights each time; no codes are kept between them, which
-                           saves a byte or two a weight. The same bits */
+                           saves a byte or two a weight; so with a budget. The same bits */
 } fp8c_compile_options;
 
 /* options may be NULL. */

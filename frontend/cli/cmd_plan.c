@@ -157,11 +157,10 @@ static void print_failed_budget(cli_job *j, double share)
                     json_pack("{ss sf ss}", "event", "budget", "share", share, "error", message));
 }
 
-/* `seconds` is that of a step without a budget. */
+/* `seconds` is that of a step without a budget; `more` is what it takes longer. */
 static void print_budget(cli_job *j, double share, int64_t planned_bytes, const fp8c_remat *r,
-                         double seconds)
+                         double seconds, double more)
 {
-    const double more = (double)f8_module_info(j->module).accumulate * r->extra_seconds;
     print_share(j, share);
     cli_say(j->to, "  %11.1f  %11.1f  %15.1f  %10" PRId64 "  %+8.2f%%\n", cli_mib(planned_bytes),
             cli_mib(r->arena_after), cli_mib(r->activations_after), r->recomputed,
@@ -182,17 +181,32 @@ static double print_no_budget(cli_job *j)
             "\nwhat a budget costs, given as a share of the activation bytes at the peak\n"
             "%7s  %11s  %11s  %15s  %10s  %9s\n",
             "budget", "in all MiB", "arena MiB", "activations MiB", "recomputed", "more time");
-    print_budget(j, 1, info.planned_bytes, &none, seconds);
+    print_budget(j, 1, info.planned_bytes, &none, seconds, 0);
     return seconds;
 }
 
+/* A compile with a budget keeps no codes of weights: budgets are planned for such a program. */
+static bool compile_without_codes(cli_job *j, const fp8c_compile_options *options)
+{
+    fp8c_compile_options without = *options;
+    fp8c_program *with = j->program;
+    without.requantize = 1;
+    j->program = NULL;
+    fp8c_program_destroy(with);
+    return cli_compile(j, &without);
+}
+
 /* Prints what each budget costs as it is known, down to the first that can't be met. */
-static bool print_budgets(cli_job *j)
+static bool print_budgets(cli_job *j, const fp8c_compile_options *options)
 {
     static const f8_option_SHARES usual = {
         .share = {0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01}, .n = 12};
     const f8_option_SHARES *list = j->c->budgets.n ? &j->c->budgets : &usual;
     const double seconds = print_no_budget(j);
+    fp8c_peak micro, update;
+    if (!compile_without_codes(j, options))
+        return false;
+    const double more = step_seconds(j, &micro, &update) - seconds;
     for (size_t i = 0; i < list->n; i++) {
         fp8c_remat remat = {.struct_size = sizeof remat};
         fflush(stdout);
@@ -203,7 +217,8 @@ static bool print_budgets(cli_job *j)
         }
         if (!cli_ok(j->ctx, status))
             return false;
-        print_budget(j, list->share[i], remat.planned_bytes, &remat, seconds);
+        const double extra = (double)f8_module_info(j->module).accumulate * remat.extra_seconds;
+        print_budget(j, list->share[i], remat.planned_bytes, &remat, seconds, more + extra);
     }
     return true;
 }
@@ -233,7 +248,7 @@ static bool plan(cli_job *j)
     show_tensors(j, step);
     print_time(j);
     fflush(stdout);
-    return asks_for_one(j->c) || print_budgets(j);
+    return asks_for_one(j->c) || print_budgets(j, &options);
 }
 
 int cmd_plan(const cli *c)

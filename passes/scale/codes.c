@@ -8,7 +8,8 @@
  * all times what the step would compute, and no bit depends on whether it is kept.
  *
  * Only parameters in unit.kept are looked at: for these, `update` need not read the weight a second
- * time. */
+ * time. With a budget of memory nothing is kept: to quantize weights in each step costs less than to
+ * recompute activations of as many bytes. */
 #include "passes/scale/scaling.h"
 #include "passes/unit/copy.h"
 
@@ -305,8 +306,9 @@ static f8_status keep_codes(keeper *k)
 f8_status f8_pass_codes(f8_unit *u)
 {
     keeper k = {.u = u};
-    if (!u->n_kept || u->options.pair || u->options.requantize ||
-        !f8_module_find_func(u->module, maker_name[UPDATE]))
+    const f8_budget *budget = &u->options.memory;
+    if (!u->n_kept || u->options.pair || u->options.requantize || budget->bytes ||
+        budget->share > 0 || !f8_module_find_func(u->module, maker_name[UPDATE]))
         return F8_OK;
     f8_arena_init(&k.arena, &u->arena->allocator);
     const f8_status status = keep_codes(&k);

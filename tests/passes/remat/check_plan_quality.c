@@ -61,6 +61,7 @@ START_TEST(what_budgets_cost)
     fp8c_module *m = read_model(ctx, cases[_i].model, cases[_i].layers);
     fp8c_compile_options o = recipe(cases[_i].recipe);
     o.plan_only = 1;
+    o.requantize = 1; /* as in a compile with a budget */
     fp8c_program *p = compile(ctx, m, &o);
     for (int i = 0; i < 2; i++) {
         const quality *q = &cases[_i].budget[i];
