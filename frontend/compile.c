@@ -69,6 +69,15 @@ static f8_status read_attention(f8_compilation *c, const char *name, f8_diag *di
                    "no attention '%s': there are table, own and cudnn", name);
 }
 
+/* Read how a GPU's kernels are launched. */
+static f8_status read_launches(const f8_compilation *c, f8_diag *diag)
+{
+    return !c->o->dependent_launch || c->program->target->kind == F8_TARGET_CUDA
+               ? F8_OK
+               : f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                         "dependent_launch needs a CUDA target");
+}
+
 /* Read which weights are stored as FP8, and how. */
 static f8_status read_stored(f8_compilation *c, f8_diag *diag)
 {
@@ -222,6 +231,7 @@ static f8_status read_options(f8_compilation *c, f8_diag *diag)
     F8_TRY(read_stored(c, diag));
     F8_TRY(read_budget(c, diag));
     F8_TRY(read_attention(c, o->attention, diag));
+    F8_TRY(read_launches(c, diag));
     F8_TRY(read_statistics(c, diag));
     F8_TRY(read_ranks(c, diag));
     if (o->witness && out->target->kind == F8_TARGET_REFERENCE)
@@ -284,6 +294,7 @@ static f8_status build_plan(f8_compilation *c, f8_diag *diag)
                               level ? F8_GEMM_ONEDNN_F32 : F8_GEMM_AUTO,
                               .cuda = c->program->cuda,
                               .attention = c->attention,
+                              .dependent_launch = o->dependent_launch,
                               .want_texts = wants_listings(o),
                               .text_only = o->text_only,
                               .no_code = o->plan_only,

@@ -403,6 +403,8 @@ typedef struct fp8c_compile_options {
                                  a calibration or a tuner. NULL: the program has its own memory */
     int32_t requantize; /* 1: steps quantize weights each time; no codes are kept between them, which
                            saves a byte or two a weight; so with a budget. The same bits */
+    int32_t dependent_launch; /* CUDA, sm_90a and later, driver 12.3 and later: programmatic dependent
+                                 launch. The bits are the same; what it gains no GPU has measured */
 } fp8c_compile_options;
 
 /* options may be NULL. */

@@ -49,6 +49,7 @@ f8_status f8_compilation_code_bytes(void *compilation, const f8_unit *u, f8_code
     const f8_allocator *allocator = &c->program->ctx->allocator;
     const f8_build_options build = {.target = c->program->target,
                                     .attention = c->attention,
+                                    .dependent_launch = c->o->dependent_launch,
                                     .allocator = allocator,
                                     .choices = c->tuned.use,
                                     .no_code = true,

@@ -208,6 +208,9 @@ typedef struct f8_plan {
     f8_plan_choice *choice;
     uint32_t n_choices;
     int32_t ranks; /* how many run it together; 0: one */
+    /* CUDA: every kernel waits, before all else, for the one that it is launched behind
+     * (F8_DEPENDENT_LAUNCH in codegen/cuda/fp8c.cuh), so it may be launched before that one ends */
+    bool dependent_launch;
 } f8_plan;
 
 #endif

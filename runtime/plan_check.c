@@ -505,6 +505,8 @@ static f8_status check_code(const checker *c)
     for (uint32_t i = 0; i < p->n_images; i++)
         if (p->image[i].size < 1)
             return wrong(c, "image %u is empty", i);
+    if (p->dependent_launch && (c->on_cpu || f8_target_by_name(p->target)->sm < 90))
+        return wrong(c, "it has dependent launches for target %s", p->target);
     return F8_OK;
 }
 

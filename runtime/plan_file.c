@@ -220,4 +220,5 @@ void f8_plan_wire(f8_wire *w, f8_plan *plan)
     f8_wire_size(w, &plan->attention_workspace);
     F8_WIRE_ARRAY(w, plan->choice, plan->n_choices, wire_choice);
     f8_wire_i32(w, &plan->ranks);
+    f8_wire_bool(w, &plan->dependent_launch);
 }

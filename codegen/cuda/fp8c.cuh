@@ -20,15 +20,40 @@ struct __align__(8) f8_x2 { f8_u32 v[2]; };
 #define F8_DEV static __device__ __forceinline__
 
 /* A kernel NAME whose parameters are one struct NAME_params `p`, by value, of 64-bit words only.
- * Its blocks have exactly THREADS threads, one-dimensional. */
+ * Its blocks have exactly THREADS threads, one-dimensional.
+ *
+ * With F8_DEPENDENT_LAUNCH defined, before the header, a kernel may be launched before the one ahead
+ * of it in its stream has ended (runtime/cuda/README.md, "Dependent launch"). Every thread of it
+ * waits first: nothing is read or written before. */
+#ifdef F8_DEPENDENT_LAUNCH
+#define F8_KERNEL(NAME, THREADS, MIN_BLOCKS)                                     \
+    F8_DEV void NAME##_body(const NAME##_params &p);                             \
+    extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)             \
+        NAME(const __grid_constant__ NAME##_params p)                             \
+    {                                                                            \
+        f8_await_before();                                                       \
+        f8_allow_next();                                                         \
+        NAME##_body(p);                                                          \
+    }                                                                            \
+    F8_DEV void NAME##_body(const NAME##_params &p)
+#else
 #define F8_KERNEL(NAME, THREADS, MIN_BLOCKS)                                     \
     extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)             \
         NAME(const __grid_constant__ NAME##_params p)
+#endif
 
 /* Inside a kernel's body, before anything else: an array in shared memory, 128-byte aligned; and
  * the dynamic shared memory as bytes. */
 #define F8_SHARED(TYPE, NAME, COUNT) __shared__ __align__(128) TYPE NAME[COUNT]
 #define F8_SHARED_DYNAMIC(NAME) extern __shared__ __align__(128) f8_u8 NAME[]
+
+/* ---- the kernels before and after this one, from compute capability 9.0 on ---- */
+
+/* Returns when the kernels that this one was launched behind have ended, and all that they wrote can
+ * be seen. At once if they had ended before this one began. */
+F8_DEV void f8_await_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+/* The next kernel may begin once every block has called this, or has ended. */
+F8_DEV void f8_allow_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 /* ---- where we are ---- */
 

@@ -101,7 +101,7 @@ static f8_status emit(f8_build *b, f8_cuda_code *code, f8_text *t)
     char symbol[40];
     make_symbol(u, code->multi, symbol, sizeof symbol);
     if (!t->n)
-        f8_cuda_text_begin(t);
+        f8_cuda_text_begin(t, b->options->dependent_launch);
     code->begin = t->n;
     code->line = lines_of(t->s) + 1;
     add_comment(t, u, code->multi);

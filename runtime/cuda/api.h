@@ -53,7 +53,8 @@
     X(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1)                 \
     X(CU_STREAM_CAPTURE_MODE_RELAXED, 2)                      \
     X(CU_EVENT_DEFAULT, 0)                                    \
-    X(CU_EVENT_DISABLE_TIMING, 2)
+    X(CU_EVENT_DISABLE_TIMING, 2)                             \
+    X(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, 6)
 
 #define F8_NVRTC_VALUES(X)          \
     X(NVRTC_SUCCESS, 0)             \
@@ -153,6 +154,21 @@ typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphExec_st *CUgraphExec;
+/* Of the values only one is used; the union has 64 bytes. */
+typedef struct CUlaunchAttribute {
+    int id;
+    char pad[4];
+    union {
+        char pad[64];
+        int programmaticStreamSerializationAllowed;
+    } value;
+} CUlaunchAttribute;
+typedef struct CUlaunchConfig {
+    unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
+    CUstream hStream;
+    CUlaunchAttribute *attrs;
+    unsigned numAttrs;
+} CUlaunchConfig;
 typedef struct CUgraphExecUpdateResultInfo {
     int result;
     void *error_node, *error_from_node;
@@ -260,6 +276,11 @@ typedef int f8_nvml_return;
        unsigned block_y, unsigned block_z, unsigned shared, CUstream s, void **params,             \
        void **extra))
 
+/* What only an option needs: NULL in f8_cuda where the driver has it not. */
+#define F8_CUDA_MORE_SYMBOLS(X)                                                                    \
+    X(CUresult, cuLaunchKernelEx,                                                                  \
+      (const CUlaunchConfig *config, CUfunction function, void **params, void **extra))
+
 #define F8_NVRTC_SYMBOLS(X)                                                                        \
     X(const char *, nvrtcGetErrorString, (nvrtcResult result))                                     \
     X(nvrtcResult, nvrtcVersion, (int *major, int *minor))                                         \
@@ -364,6 +385,9 @@ typedef int f8_nvml_return;
 typedef struct f8_cuda_api {
     F8_CUDA_SYMBOLS(F8_CUDA_API_FIELD)
 } f8_cuda_api;
+typedef struct f8_cuda_more_api {
+    F8_CUDA_MORE_SYMBOLS(F8_CUDA_API_FIELD)
+} f8_cuda_more_api;
 typedef struct f8_nvrtc_api {
     F8_NVRTC_SYMBOLS(F8_CUDA_API_FIELD)
 } f8_nvrtc_api;

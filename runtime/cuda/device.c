@@ -181,6 +181,7 @@ static f8_status answer(const f8_cuda_once *once, f8_diag *diag)
 
 #define NAMES(which) static const char *const which##_names[] = {which(F8_CUDA_API_NAME)}
 NAMES(F8_CUDA_SYMBOLS);
+NAMES(F8_CUDA_MORE_SYMBOLS);
 NAMES(F8_NVRTC_SYMBOLS);
 NAMES(F8_CUBLASLT_SYMBOLS);
 NAMES(F8_CUDNN_SYMBOLS);
@@ -195,13 +196,26 @@ static const struct {
 #undef X
 };
 
+/* A table in which what the library has not stays NULL. */
+static void optional_symbols(const f8_dynlib *file, const char *const *names, size_t count, void *table)
+{
+    for (size_t i = 0; i < count; i++) {
+        void *symbol = f8_dynlib_find(file, names[i]);
+        memcpy((char *)table + i * sizeof symbol, &symbol, sizeof symbol);
+    }
+}
+
 static f8_status symbols(f8_cuda *c, f8_cuda_library_id id, f8_diag *d)
 {
     const f8_dynlib *file = &c->library[id].file;
 #define FILL(which, table)                                                                         \
     f8_dynlib_symbols(file, which##_names, sizeof which##_names / sizeof *which##_names, table, d)
     switch (id) {
-    case F8_CUDA_DRIVER: return FILL(F8_CUDA_SYMBOLS, &c->cu);
+    case F8_CUDA_DRIVER:
+        optional_symbols(file, F8_CUDA_MORE_SYMBOLS_names,
+                         sizeof F8_CUDA_MORE_SYMBOLS_names / sizeof *F8_CUDA_MORE_SYMBOLS_names,
+                         &c->more);
+        return FILL(F8_CUDA_SYMBOLS, &c->cu);
     case F8_CUDA_NVRTC: return FILL(F8_NVRTC_SYMBOLS, &c->nvrtc);
     case F8_CUDA_CUBLASLT: return FILL(F8_CUBLASLT_SYMBOLS, &c->lt);
     case F8_CUDA_CUDNN: return FILL(F8_CUDNN_SYMBOLS, &c->cudnn);

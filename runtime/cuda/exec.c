@@ -46,6 +46,19 @@ static f8_status check_target(const f8_cuda_exec *x, f8_diag *diag)
                    x->cuda->facts.sm % 10);
 }
 
+/* Edges between kernels of a graph that need not wait for a kernel's end came with CUDA 12.3. */
+static f8_status check_dependent_launch(const f8_cuda_exec *x, f8_diag *diag)
+{
+    enum { SINCE = 12030 };
+    const int driver = x->cuda->facts.driver;
+    if (!x->plan->dependent_launch || (x->cuda->more.cuLaunchKernelEx && driver >= SINCE))
+        return F8_OK;
+    return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+                   "dependent_launch: the driver serves CUDA %d.%d, whose graphs have no programmatic "
+                   "dependent launch; CUDA 12.3 has it. Without the option the results are the same",
+                   driver / 1000, driver % 1000 / 10);
+}
+
 static f8_status check_ranks(const f8_cuda_exec *x, f8_diag *diag)
 {
     const f8_nccl *nccl = x->options.nccl;
@@ -100,6 +113,8 @@ f8_status f8_cuda_exec_create(const f8_plan *plan, f8_cuda *cuda,
         x->parallel = *options->parallel;
     f8_arena_init(&x->memory, &x->allocator);
     f8_status status = check_target(x, diag);
+    if (status == F8_OK)
+        status = check_dependent_launch(x, diag);
     if (status == F8_OK)
         status = check_ranks(x, diag);
     if (status == F8_OK)

@@ -20,20 +20,50 @@
 
 /* ---- steps ---- */
 
+/* Where steps are enqueued. While a graph is captured, a kernel that comes right behind another
+ * kernel, ours or a library's, may be launched before that one ends, if the plan's kernels wait for
+ * it themselves. Behind a copy, and where nothing is known of what came before, it is launched as
+ * usual. */
+typedef struct queue {
+    CUstream stream;
+    bool dependent;     /* launches may be so */
+    bool behind_kernel; /* the last thing that was enqueued is a kernel */
+} queue;
+
+static CUresult launch_kernel(const f8_cuda_exec *x, const f8_live_phase *phase, queue *q)
+{
+    const f8_launch *launch = &phase->phase->launch;
+    CUlaunchAttribute waits = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                               .value.programmaticStreamSerializationAllowed = 1};
+    const CUlaunchConfig config = {.gridDimX = phase->grid,
+                                   .gridDimY = 1,
+                                   .gridDimZ = 1,
+                                   .blockDimX = launch->threads,
+                                   .blockDimY = 1,
+                                   .blockDimZ = 1,
+                                   .sharedMemBytes = launch->shared,
+                                   .hStream = q->stream,
+                                   .attrs = &waits,
+                                   .numAttrs = 1};
+    const bool early = q->dependent && q->behind_kernel;
+    q->behind_kernel = true;
+    if (early)
+        return x->cuda->more.cuLaunchKernelEx(&config, phase->function, (void **)phase->params,
+                                              NULL);
+    return x->cuda->cu.cuLaunchKernel(phase->function, phase->grid, 1, 1, launch->threads, 1, 1,
+                                      launch->shared, q->stream, (void **)phase->params, NULL);
+}
+
 static f8_status launch_phases(f8_cuda_exec *x, const f8_live_func *f, const f8_live_step *l,
-                               CUstream stream, f8_diag *diag)
+                               queue *q, f8_diag *diag)
 {
     for (uint32_t p = 0; p < l->step->n_phases; p++) {
         const f8_live_phase *phase = &l->phase[p];
         if (phase->grid == 0)
             continue;
-        const f8_launch *launch = &phase->phase->launch;
-        F8_TRY(f8_cuda_check(x->cuda,
-                             x->cuda->cu.cuLaunchKernel(phase->function, phase->grid, 1, 1,
-                                                        launch->threads, 1, 1, launch->shared,
-                                                        stream, (void **)phase->params, NULL),
-                             diag, "cuLaunchKernel of '%s' (kernel %s) in %s", l->step->name,
-                             launch->symbol, f->func->name));
+        F8_TRY(f8_cuda_check(x->cuda, launch_kernel(x, phase, q), diag,
+                             "cuLaunchKernel of '%s' (kernel %s) in %s", l->step->name,
+                             phase->phase->launch.symbol, f->func->name));
     }
     return F8_OK;
 }
@@ -90,13 +120,17 @@ static f8_status enqueue_gemm(f8_cuda_exec *x, const f8_live_step *l, CUstream s
                            diag);
 }
 
-static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, f8_live_step *l,
-                              CUstream stream, f8_diag *diag)
+static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, f8_live_step *l, queue *q,
+                              f8_diag *diag)
 {
     const CUdeviceptr *arg = l->arg;
     const f8_step *s = l->step;
+    CUstream stream = q->stream;
+    if (s->kind == F8_STEP_KERNEL)
+        return launch_phases(x, f, l, q, diag);
+    q->behind_kernel = s->kind == F8_STEP_GEMM || s->kind == F8_STEP_ATTENTION;
     switch (s->kind) {
-    case F8_STEP_KERNEL: return launch_phases(x, f, l, stream, diag);
+    case F8_STEP_KERNEL: break;
     case F8_STEP_GEMM: return enqueue_gemm(x, l, stream, diag);
     case F8_STEP_ATTENTION: return f8_cuda_exec_run_attention(x, f, l, stream, diag);
     case F8_STEP_COPY:
@@ -112,10 +146,10 @@ static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, f8_live_st
 }
 
 static f8_status enqueue_steps(f8_cuda_exec *x, const f8_live_func *f, const f8_live_part *part,
-                               CUstream stream, f8_diag *diag)
+                               queue *q, f8_diag *diag)
 {
     for (uint32_t i = part->first; i < part->end; i++)
-        F8_TRY(enqueue_step(x, f, &f->step[i], stream, diag));
+        F8_TRY(enqueue_step(x, f, &f->step[i], q, diag));
     return F8_OK;
 }
 
@@ -125,6 +159,7 @@ f8_status f8_cuda_exec_run_steps(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag
 {
     const char *name = f->func->name;
     const f8_observer *o = x->observer;
+    queue q = {.stream = x->stream};
     if (f->event)
         CU_IN(name, cuEventRecord, f->event[0], x->stream);
     if (o)
@@ -133,7 +168,7 @@ f8_status f8_cuda_exec_run_steps(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag
         if (o)
             F8_TRY(o->before(o->user, i, diag));
         f->step[i].enqueued = f->event ? f8_seconds_now() : 0;
-        F8_TRY(enqueue_step(x, f, &f->step[i], x->stream, diag));
+        F8_TRY(enqueue_step(x, f, &f->step[i], &q, diag));
         if (f->event)
             CU_IN(name, cuEventRecord, f->event[i + 1], x->stream);
         if (x->options.blocking || o)
@@ -173,9 +208,10 @@ f8_status f8_cuda_exec_add_times(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag
 static f8_status capture(f8_cuda_exec *x, f8_live_func *f, const f8_live_part *part, CUgraph *graph,
                          f8_diag *diag)
 {
+    queue q = {.stream = x->own, .dependent = x->plan->dependent_launch};
     *graph = NULL;
     CU_IN(f->func->name, cuStreamBeginCapture_v2, x->own, CU_STREAM_CAPTURE_MODE_RELAXED);
-    const f8_status status = enqueue_steps(x, f, part, x->own, diag);
+    const f8_status status = enqueue_steps(x, f, part, &q, diag);
     const CUresult end =
         x->cuda->cu.cuStreamEndCapture(x->own, graph); /* in any case: it ends the mode */
     return status == F8_OK
@@ -318,11 +354,12 @@ f8_status f8_cuda_exec_launch(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
     if (!f->now)
         F8_TRY(choose_graph(x, f, diag));
     f->now->launched = ++f->launches;
+    queue q = {.stream = x->stream};
     for (uint32_t i = 0; i < f->n_parts; i++) {
         if (f->now->part[i])
             CU_IN(f->func->name, cuGraphLaunch, f->now->part[i], x->stream);
         if (i + 1 < f->n_parts)
-            F8_TRY(enqueue_step(x, f, &f->step[f->part[i].end], x->stream, diag));
+            F8_TRY(enqueue_step(x, f, &f->step[f->part[i].end], &q, diag));
     }
     return F8_OK;
 }

@@ -45,6 +45,7 @@ struct f8_cuda {
         int major;
     } library[F8_CUDA_N_LIBRARIES];
     f8_cuda_api cu;
+    f8_cuda_more_api more; /* each is NULL where the driver has it not */
     f8_nvrtc_api nvrtc;
     f8_cublaslt_api lt;
     f8_cudnn_api cudnn;

@@ -27,12 +27,13 @@ typedef struct thread {
     void *stack; /* the end of its stack, while begun */
     copy *copy;
     uint32_t n_copies, room, group;
+    bool awaited; /* the kernel ahead has ended */
     bool fenced;  /* at f8_fence since the block began */
     bool counted; /* at f8_count, and at no f8_fence since */
 } thread;
 
 typedef struct warp {
-    uint32_t runnable, at_op, at_sync, at_bulk;
+    uint32_t runnable, at_op, at_sync, at_bulk, at_await;
     f8_emu_lane lane[F8_EMU_WARP];
 } warp;
 
@@ -42,7 +43,8 @@ static struct block {
     thread thread[F8_EMU_MAX_THREADS];
     warp warp[MAX_WARPS];
     uint32_t n_warps, warps_runnable; /* a mask */
-    uint32_t n_ended, n_at_sync;
+    uint32_t n_ended, n_at_sync, n_at_await;
+    bool closed; /* device memory is out of reach */
     uint32_t n_fenced; /* threads that are `fenced` */
     bool published;    /* all were when they last met at f8_sync */
     thread *running;
@@ -123,12 +125,14 @@ static void report_stuck(void)
             op = op_name(B.warp[w].lane[__builtin_ctz(B.warp[w].at_op)].op);
         }
     f8_emu_note(
-        "%s, block %lld: %u threads have ended, %u wait at f8_sync, %u at f8_bulk_wait, %u at a "
-        "warp's operation %s: none can go on",
-        B.launch->kernel->name, B.context.block, B.n_ended, B.n_at_sync, at_bulk, at_op, op);
+        "%s, block %lld: %u threads have ended, %u wait at f8_await_before, %u at f8_sync, %u at "
+        "f8_bulk_wait, %u at a warp's operation %s: none can go on",
+        B.launch->kernel->name, B.context.block, B.n_ended, B.n_at_await, B.n_at_sync, at_bulk,
+        at_op, op);
 }
 
 static void thread_main(void);
+static void misuse(const char *what);
 
 /* Go on with t. Comes back when somebody goes on with the running thread. */
 static void go(thread *t)
@@ -156,6 +160,8 @@ static void thread_main(void)
         thread *t = B.running;
         B.launch->kernel->run(B.launch->params);
         const int i = (int)(t - B.thread), w = i / F8_EMU_WARP;
+        if (B.launch->dependent && !t->awaited)
+            misuse("ends without having waited for the kernel ahead");
         set_runnable(w, B.warp[w].runnable & ~(1u << i % F8_EMU_WARP));
         t->n_copies = 0;
         B.n_ended++;
@@ -182,6 +188,30 @@ static void misuse(const char *what)
     f8_emu_note("%s, block %lld, thread %d %s", B.launch->kernel->name, B.context.block,
                 B.context.thread, what);
     give_up(CUDA_ERROR_LAUNCH_FAILED);
+}
+
+/* Device memory comes into reach when all threads of the block are here. A device lets each go on
+ * by itself. */
+static void await_before(void)
+{
+    const int i = (int)(B.running - B.thread), w = i / F8_EMU_WARP;
+    if (!B.launch->dependent || B.running->awaited)
+        return;
+    B.running->awaited = true;
+    B.warp[w].at_await |= 1u << i % F8_EMU_WARP;
+    set_runnable(w, B.warp[w].runnable & ~(1u << i % F8_EMU_WARP));
+    if (++B.n_at_await == (uint32_t)B.context.threads) {
+        B.launch->reach(true);
+        B.closed = false;
+        B.n_at_await = 0;
+        for (uint32_t v = 0; v < B.n_warps; v++) {
+            set_runnable((int)v, B.warp[v].at_await);
+            B.warp[v].at_await = 0;
+        }
+        if (!B.launch->seed)
+            return;
+    }
+    go(next());
 }
 
 static void fence(void)
@@ -423,6 +453,10 @@ static void bulk_wait(unsigned long long *barrier, unsigned phase)
 
 static void on_fault(int error, const char *what, const void *address)
 {
+    if (B.closed && error == CUDA_ERROR_ILLEGAL_ADDRESS) {
+        what = "touched memory before all threads had waited for the kernel ahead";
+        error = CUDA_ERROR_LAUNCH_FAILED;
+    }
     f8_emu_note("%s, block %lld, thread %d %s (%p)", B.launch->kernel->name, B.context.block,
                 B.context.thread, what, address);
     B.failure = error;
@@ -432,7 +466,8 @@ static void on_fault(int error, const char *what, const void *address)
 
 static bool reserve(void)
 {
-    const f8_emu_context functions = {.sync = block_sync,
+    const f8_emu_context functions = {.await_before = await_before,
+                                      .sync = block_sync,
                                       .sync_warp = sync_warp,
                                       .shfl = shfl,
                                       .shfl_xor = shfl_xor,
@@ -510,16 +545,16 @@ static void run_block(int64_t block)
     B.context.block = block;
     B.context.threads = (int)threads;
     B.n_warps = (threads + F8_EMU_WARP - 1) / F8_EMU_WARP;
-    B.n_ended = B.n_at_sync = B.n_fenced = 0;
+    B.n_ended = B.n_at_sync = B.n_at_await = B.n_fenced = 0;
     B.published = false;
     for (uint32_t i = 0; i < threads; i++) {
         B.thread[i].sp = NULL;
         B.thread[i].n_copies = 0;
-        B.thread[i].fenced = B.thread[i].counted = false;
+        B.thread[i].awaited = B.thread[i].fenced = B.thread[i].counted = false;
     }
     for (uint32_t w = 0; w < B.n_warps; w++) {
         const uint32_t lanes = threads - w * F8_EMU_WARP;
-        B.warp[w].at_op = B.warp[w].at_sync = B.warp[w].at_bulk = 0;
+        B.warp[w].at_op = B.warp[w].at_sync = B.warp[w].at_bulk = B.warp[w].at_await = 0;
         set_runnable((int)w, lanes >= F8_EMU_WARP ? UINT32_MAX : (1u << lanes) - 1);
     }
     B.n_free = 0;
@@ -527,6 +562,9 @@ static void run_block(int64_t block)
         B.free_stack[B.n_free++] = B.stacks + (size_t)(i + 1) * (F8_EMU_STACK + PAGE);
     fill_shared();
     f8_emu_bulk_reset();
+    B.closed = B.launch->dependent;
+    if (B.closed)
+        B.launch->reach(false);
     B.running = &B.thread[0];
     thread *first = next();
     first->stack = B.free_stack[--B.n_free];
@@ -534,6 +572,9 @@ static void run_block(int64_t block)
     B.running = first;
     B.context.thread = (int)(first - B.thread);
     f8_emu_switch(&B.host, first->sp);
+    if (B.closed)
+        B.launch->reach(true);
+    B.closed = false;
     const char *wrong = B.failure ? NULL : f8_emu_bulk_end();
     if (wrong) {
         f8_emu_note("%s, block %lld %s", B.launch->kernel->name, B.context.block, wrong);

@@ -28,6 +28,10 @@ typedef struct f8_emu_launch {
     f8_emu_array *const *array;           /* in the order of their offsets */
     unsigned n_arrays;
     uint64_t seed; /* 0: in order */
+    /* Launched before the kernel ahead of it has ended. Until the threads of a block have waited for
+     * that one, device memory is out of their reach; and each of them has to wait. */
+    bool dependent;
+    void (*reach)(bool on); /* makes device memory accessible, or not */
 } f8_emu_launch;
 
 /* 0 or the error that the real driver would show later (CUDA_ERROR_LAUNCH_FAILED ...). */

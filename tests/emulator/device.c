@@ -221,8 +221,8 @@ int64_t f8_emulator_count(const char *what)
         n = 0;
         for (int d = 0; d < F8_EMU_DEVICES; d++)
             n += what[0] == 'c' ? primary[d].references : primary[d].lost;
-    } else if (strcmp(what, "launch") == 0)
-        n = f8_emu_launches();
+    } else if (strcmp(what, "launch") == 0 || strcmp(what, "dependent launch") == 0)
+        n = f8_emu_launches(what[0] == 'd');
     pthread_mutex_unlock(&mutex);
     return n;
 }

@@ -24,12 +24,13 @@
 
 #pragma GCC visibility push(default)
 F8_CUDA_SYMBOLS(F8_EMU_PROTOTYPE)
+F8_CUDA_MORE_SYMBOLS(F8_EMU_PROTOTYPE)
 F8_EMU_MORE_SYMBOLS(F8_EMU_PROTOTYPE)
 
 /* Not of the real driver. How many there are of "allocation", "byte" (of device memory), "pinned",
  * "module", "stream", "event", "graph", "graph_exec", "context" (retains of the primary one), and
- * how many "launch"es and "lost context"s (destroyed without a fault) there have been in this
- * process; -1 for another name. */
+ * how many "launch"es, "dependent launch"es among them and "lost context"s (destroyed without a
+ * fault) there have been in this process; -1 for another name. */
 int64_t f8_emulator_count(const char *what);
 
 /* Work that a stream was given, or did as part of a graph. kind: "kernel", "copy", "set", "call" (of
@@ -163,6 +164,7 @@ bool f8_emu_captures(void);           /* whether any stream captures; if so it i
 void f8_emu_memory_free_all(int device);
 int f8_emu_memory_device(CUdeviceptr p, size_t bytes);    /* -1: none's */
 int f8_emu_memory_is_device(CUdeviceptr p, size_t bytes); /* all of it in one allocation */
+void f8_emu_memory_reach(bool on); /* all of it can be accessed, or none */
 int64_t f8_emu_memory_count(const char *what);
 bool f8_emu_memory_is_pinned(const void *p, size_t bytes);
 
@@ -173,10 +175,11 @@ typedef struct f8_emu_kernel_call {
     CUfunction function;
     uint32_t blocks, threads, shared;
     void *params; /* owned */
+    bool dependent; /* launched with CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
 } f8_emu_kernel_call;
 int f8_emu_kernel_run(const f8_emu_kernel_call *call); /* CUDA_ERROR_* */
 size_t f8_emu_kernel_params(const f8_emu_kernel_call *call); /* bytes */
-int64_t f8_emu_launches(void);
+int64_t f8_emu_launches(bool dependent); /* all, or those that are */
 
 /* The stream's queue: run now, or keep for the graph. Takes over call->params. */
 CUresult f8_emu_enqueue_kernel(CUstream s, const f8_emu_kernel_call *call);

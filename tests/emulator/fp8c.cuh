@@ -48,10 +48,17 @@ f8_emu_context *f8_emu_self;
 /* Lists in sections of their own, of pointers only, which no compiler pads. */
 #define F8_EMU_LISTED(SECTION) __attribute__((used, section(SECTION)))
 
+#ifdef F8_DEPENDENT_LAUNCH
+#define F8_EMU_BEGIN f8_emu_self->await_before()
+#else
+#define F8_EMU_BEGIN (void)0
+#endif
+
 #define F8_KERNEL(NAME, THREADS, MIN_BLOCKS)                                                         \
     static void NAME##_f8_body(const NAME##_params &p);                                              \
     static void NAME##_f8_run(const void *params)                                                    \
     {                                                                                                \
+        F8_EMU_BEGIN;                                                                                \
         NAME##_f8_body(*static_cast<const NAME##_params *>(params));                                 \
     }                                                                                                \
     static_assert(sizeof(NAME##_params) % 8 == 0 && (THREADS) > 0 && (THREADS) <= 1024 &&            \
@@ -67,6 +74,11 @@ f8_emu_context *f8_emu_self;
     TYPE(&NAME)[COUNT] = *reinterpret_cast<TYPE(*)[COUNT]>(                                          \
         static_cast<void *>(f8_emu_self->shared + NAME##_f8_array.offset))
 #define F8_SHARED_DYNAMIC(NAME) f8_u8 *const NAME = f8_emu_self->dynamic
+
+/* ---- the kernels before and after this one ---- */
+
+F8_DEV void f8_await_before() { f8_emu_self->await_before(); }
+F8_DEV void f8_allow_next() {}
 
 /* ---- where we are ---- */
 

@@ -8,7 +8,7 @@
 #ifndef F8_EMU_IMAGE_H
 #define F8_EMU_IMAGE_H
 
-enum { F8_EMU_PIECE_VERSION = 4, F8_EMU_PAGE = 4096 };
+enum { F8_EMU_PIECE_VERSION = 5, F8_EMU_PAGE = 4096 };
 
 /* The running thread, kept up to date by the driver at every switch. */
 typedef struct f8_emu_context {
@@ -16,6 +16,7 @@ typedef struct f8_emu_context {
     long long block, blocks;
     unsigned char *shared;  /* the block's shared memory: static arrays, by their offsets */
     unsigned char *dynamic; /* and the dynamic part */
+    void (*await_before)(void);
     void (*sync)(void);
     void (*sync_warp)(void);
     unsigned (*shfl)(unsigned x, int lane);

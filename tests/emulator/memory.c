@@ -79,6 +79,12 @@ int f8_emu_memory_is_device(CUdeviceptr p, size_t bytes)
     return find(device, (const void *)(uintptr_t)p, bytes) != NULL;
 }
 
+void f8_emu_memory_reach(bool on)
+{
+    for (const area *a = device; a; a = a->next)
+        mprotect(area_base(a), a->mapped, on ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);

@@ -26,12 +26,12 @@ struct CUmod_st {
     size_t n_functions;
 };
 
-static int64_t launches;
+static int64_t launches, dependent_launches;
 enum { REGISTERS = 64 }; /* what every kernel claims to use */
 
-int64_t f8_emu_launches(void)
+int64_t f8_emu_launches(bool dependent)
 {
-    return launches;
+    return dependent ? dependent_launches : launches;
 }
 
 /* ---- loading ---- */
@@ -300,6 +300,7 @@ int f8_emu_kernel_run(const f8_emu_kernel_call *call)
     const struct CUfunc_st *f = call->function;
     const int64_t seed = f8_emu_setting("FP8C_EMULATOR_SEED", 0);
     launches++;
+    dependent_launches += call->dependent;
     const f8_emu_launch launch = {
         .kernel = f->kernel,
         .context = f->context,
@@ -311,19 +312,20 @@ int f8_emu_kernel_run(const f8_emu_kernel_call *call)
         .array = f->array,
         .n_arrays = f->n_arrays,
         /* Never 0, and another for every launch. */
+        .dependent = call->dependent,
+        .reach = f8_emu_memory_reach,
         .seed = seed ? 2 * ((uint64_t)seed * 0x2545f4914f6cdd1du + (uint64_t)launches) + 1 : 0,
     };
     return f8_emu_run(&launch);
 }
 
-CUresult cuLaunchKernel(CUfunction f, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
-                        CUstream s, void **params, void **extra)
+static CUresult launch(const CUlaunchConfig *c, CUfunction f, void **params, void **extra,
+                       bool dependent)
 {
-    F8_EMU_ENTER(F8_EMU_CONTEXT);
+    const unsigned grid_x = c->gridDimX, block_x = c->blockDimX, shared = c->sharedMemBytes;
     if (!f || extra || !params || !params[0] || !grid_x || grid_x > INT32_MAX)
         return CUDA_ERROR_INVALID_VALUE;
-    if (grid_y != 1 || grid_z != 1 || block_y != 1 || block_z != 1) {
+    if (c->gridDimY != 1 || c->gridDimZ != 1 || c->blockDimY != 1 || c->blockDimZ != 1) {
         f8_emu_note("%s: only one-dimensional launches are emulated", f->kernel->name);
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -342,9 +344,39 @@ CUresult cuLaunchKernel(CUfunction f, unsigned grid_x, unsigned grid_y, unsigned
     const f8_emu_device *d = f8_emu_device_now();
     if (!d || f->static_bytes + shared > (unsigned)d->optin)
         return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
-    f8_emu_kernel_call call = {f, grid_x, block_x, shared, malloc(f->kernel->params)};
+    f8_emu_kernel_call call = {f, grid_x, block_x, shared, malloc(f->kernel->params),
+                               dependent};
     if (!call.params)
         return CUDA_ERROR_OUT_OF_MEMORY;
     memcpy(call.params, params[0], f->kernel->params);
-    return f8_emu_enqueue_kernel(s, &call);
+    return f8_emu_enqueue_kernel(c->hStream, &call);
+}
+
+CUresult cuLaunchKernel(CUfunction f, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
+                        CUstream s, void **params, void **extra)
+{
+    F8_EMU_ENTER(F8_EMU_CONTEXT);
+    const CUlaunchConfig c = {.gridDimX = grid_x,
+                              .gridDimY = grid_y,
+                              .gridDimZ = grid_z,
+                              .blockDimX = block_x,
+                              .blockDimY = block_y,
+                              .blockDimZ = block_z,
+                              .sharedMemBytes = shared,
+                              .hStream = s};
+    return launch(&c, f, params, extra, false);
+}
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction f, void **params, void **extra)
+{
+    F8_EMU_ENTER(F8_EMU_CONTEXT);
+    bool dependent = false;
+    for (unsigned i = 0; i < c->numAttrs; i++) {
+        if (c->attrs[i].id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION ||
+            f8_emulator_sm() < 90)
+            return CUDA_ERROR_NOT_SUPPORTED;
+        dependent = c->attrs[i].value.programmaticStreamSerializationAllowed;
+    }
+    return launch(c, f, params, extra, dependent);
 }

@@ -297,6 +297,14 @@ static bool order(CUstream s)
     return s->apart || wait_for(s, legacy);
 }
 
+/* A capture takes a kernel that may begin before the one ahead ends only right behind a kernel, ours
+ * or a library's: what a real driver makes of others is not written down. */
+static bool is_behind_kernel(const struct CUgraph_st *g)
+{
+    const work_kind last = g->n ? g->work[g->n - 1].kind : WORK_SET;
+    return last == WORK_KERNEL || last == WORK_CALL;
+}
+
 /* Takes over what the work owns, also on failure. The default stream waits for all others. */
 static CUresult enqueue(CUstream named, work *w)
 {
@@ -308,6 +316,10 @@ static CUresult enqueue(CUstream named, work *w)
         r = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     else if (capturing(s) && s->status == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
         r = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    else if (capturing(s) && w->kernel.dependent &&
+             (f8_emu_setting("FP8C_EMULATOR_DRIVER", 13000) < 12030 ||
+              !is_behind_kernel(&s->captured)))
+        r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     else if (capturing(s)) {
         if (append(&s->captured, w))
             return CUDA_SUCCESS;

@@ -334,6 +334,10 @@ static void code_size(void)
 {
     bad.blob_code_bytes = bad.blob_bytes + 4096;
 }
+static void dependent_cpu(void)
+{
+    bad.dependent_launch = true;
+}
 static void code_page(void)
 {
     bad.blob_code_bytes -= 1;
@@ -406,6 +410,7 @@ static const struct {
     BAD(code_gpu, "it has code of a GPU for target cpu"),
     BAD(code_size, "bytes of code in a blob"),
     BAD(code_page, "bytes of code in a blob"),
+    BAD(dependent_cpu, "it has dependent launches for target cpu"),
 };
 
 START_TEST(refused)

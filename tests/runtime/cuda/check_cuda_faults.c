@@ -1,5 +1,6 @@
 /* Failures on a device: impossible plans, no memory, kernels that fault, calls that fail. On a GPU
  * (FP8C_TEST_GPU) or on the emulator; only the emulator's calls fail on request. */
+#include "runtime/cuda/internal.h"
 #include "tests/shared/cuda/cuda_bench.h"
 #include "tests/shared/suite.h"
 
@@ -51,6 +52,34 @@ START_TEST(refusals)
     static uint8_t rubbish[64] = "not an image";
     b.image = (f8_image){rubbish, sizeof rubbish};
     refuses(F8_ERR_LIBRARY, "cuModuleLoadData of image 0 (64 bytes): CUDA_ERROR_", "(");
+    bench_close(&b);
+}
+END_TEST
+
+/* The plan's kernels do not wait for the one ahead, though it says so: the emulator finds that out. A
+ * driver without such launches is refused before anything is loaded. */
+START_TEST(dependent_launches)
+{
+    bench_open(&b);
+    f8_cuda *cuda = b.device.cuda;
+    b.plan.dependent_launch = true;
+    const int driver = cuda->facts.driver;
+    cuda->facts.driver = 12020;
+    refuses(F8_ERR_UNSUPPORTED, "dependent_launch: the driver serves CUDA 12.2, whose graphs have no",
+            "CUDA 12.3 has it. Without the option the results are the same");
+    cuda->facts.driver = driver;
+    const f8_cuda_more_api more = cuda->more;
+    cuda->more.cuLaunchKernelEx = NULL;
+    refuses(F8_ERR_UNSUPPORTED, "dependent_launch: the driver serves CUDA ", "Without the option");
+    cuda->more = more;
+    if (b.device.count) {
+        f8_diag d = {0};
+        f8_cuda_exec *x = bench_create(&b, (f8_cuda_exec_options){0});
+        OK(f8_cuda_exec_init(x, 1, NULL, diag));
+        ck_assert_int_eq(f8_cuda_exec_run(x, STEP, &d), F8_ERR_LIBRARY);
+        contains(d.text, "CUDA_ERROR_LAUNCH_FAILED");
+        f8_cuda_exec_destroy(x);
+    }
     bench_close(&b);
 }
 END_TEST
@@ -227,6 +256,7 @@ Suite *f8_suite(void)
     TCase *t = tcase_create("device");
     tcase_set_timeout(t, 300);
     tcase_add_test(t, refusals);
+    tcase_add_test(t, dependent_launches);
     tcase_add_test(t, out_of_memory);
     tcase_add_test(t, fault_in_a_graph);
     tcase_add_test(t, fault_step_by_step);

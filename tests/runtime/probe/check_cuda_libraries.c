@@ -35,6 +35,17 @@ static void contains(const char *text, const char *part)
     "_Static_assert(__builtin_offsetof(ncclConfig_t, version) == 12, \"\");\n"                     \
     "_Static_assert(__builtin_offsetof(ncclConfig_t, blocking) == 16, \"\");\n"
 
+/* The layout of a launch with an attribute. */
+#define LAUNCH                                                                                     \
+    "_Static_assert(sizeof(CUlaunchAttribute) == 72 && sizeof(CUlaunchConfig) == 56, \"\");\n"     \
+    "_Static_assert(__builtin_offsetof(CUlaunchAttribute, value) == 8, \"\");\n"                   \
+    "_Static_assert(__builtin_offsetof(CUlaunchAttribute, "                                        \
+    "value.programmaticStreamSerializationAllowed) == 8, \"\");\n"                                 \
+    "_Static_assert(__builtin_offsetof(CUlaunchConfig, sharedMemBytes) == 24, \"\");\n"            \
+    "_Static_assert(__builtin_offsetof(CUlaunchConfig, hStream) == 32, \"\");\n"                   \
+    "_Static_assert(__builtin_offsetof(CUlaunchConfig, attrs) == 40, \"\");\n"                     \
+    "_Static_assert(__builtin_offsetof(CUlaunchConfig, numAttrs) == 48, \"\");\n"
+
 /* Of the product, and of the emulator beyond it. */
 static const char agreement[] =
     "#include <cuda.h>\n#include <nvrtc.h>\n#include <cublasLt.h>\n#ifdef NCCL\n#include <nccl.h>\n"
@@ -47,7 +58,7 @@ static const char agreement[] =
     "F8_CUDA_VALUES(V) F8_NVRTC_VALUES(V) F8_CUBLASLT_VALUES(V)\n"
     "F8_EMU_CUDA_VALUES(V) F8_EMU_NVRTC_VALUES(V) F8_EMU_CUBLASLT_VALUES(V)\n"
     "#define P(r, n, p) _Static_assert(__builtin_types_compatible_p(__typeof__(&n), r(*) p), #n);\n"
-    "F8_CUDA_SYMBOLS(P) F8_NVRTC_SYMBOLS(P) F8_CUBLASLT_SYMBOLS(P)\n"
+    "F8_CUDA_SYMBOLS(P) F8_CUDA_MORE_SYMBOLS(P) F8_NVRTC_SYMBOLS(P) F8_CUBLASLT_SYMBOLS(P)\n" LAUNCH
     "#ifdef NCCL\nF8_NCCL_VALUES(V) F8_NCCL_SYMBOLS(P)\n" NCCL_CONFIG "#endif\n"
     "_Static_assert(sizeof(cublasLtMatmulAlgo_t) == ALGO, \"\");\n"
     "_Static_assert(sizeof(cublasLtMatmulHeuristicResult_t) == RESULT, \"\");\n"
@@ -56,7 +67,7 @@ static const char agreement[] =
     "\"\");\n";
 
 static const char own_sizes[] =
-    "#include \"runtime/cuda/api.h\"\n" NCCL_CONFIG
+    "#include \"runtime/cuda/api.h\"\n" NCCL_CONFIG LAUNCH
     "_Static_assert(sizeof(cublasLtMatmulAlgo_t) == ALGO, \"\");\n"
     "_Static_assert(sizeof(cublasLtMatmulHeuristicResult_t) == RESULT, \"\");\n";
 
