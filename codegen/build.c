@@ -190,6 +190,7 @@ static f8_status build_func(f8_build *b, const f8_func *f)
     if (b->target->check_steps)
         F8_TRY(b->target->check_steps(b));
     F8_TRY(f8_build_waits(b));
+    F8_TRY(f8_build_branch(b));
     b->builders[b->out_index] = b->builder;
     for (uint32_t i = 0; i < out->n_steps; i++)
         for (uint32_t k = 0; k < b->builder[i].n_launches; k++)

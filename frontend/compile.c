@@ -70,12 +70,15 @@ static f8_status read_attention(f8_compilation *c, const char *name, f8_diag *di
 }
 
 /* Read how a GPU's kernels are launched. */
-static f8_status read_launches(const f8_compilation *c, f8_diag *diag)
+static f8_status read_launches(f8_compilation *c, f8_diag *diag)
 {
-    return !c->o->dependent_launch || c->program->target->kind == F8_TARGET_CUDA
+    const char *needs = c->o->dependent_launch ? "dependent_launch"
+                        : c->o->wgrad_branch   ? "wgrad_branch"
+                                               : NULL;
+    c->unit.options.wgrad_branch = c->o->wgrad_branch;
+    return !needs || c->program->target->kind == F8_TARGET_CUDA
                ? F8_OK
-               : f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                         "dependent_launch needs a CUDA target");
+               : f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE, "%s needs a CUDA target", needs);
 }
 
 /* Read which weights are stored as FP8, and how. */

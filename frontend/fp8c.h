@@ -405,6 +405,8 @@ typedef struct fp8c_compile_options {
                            saves a byte or two a weight; so with a budget. The same bits */
     int32_t dependent_launch; /* CUDA, sm_90a and later, driver 12.3 and later: programmatic dependent
                                  launch. The bits are the same; what it gains no GPU has measured */
+    int32_t wgrad_branch; /* CUDA: the GEMMs of weights' gradients run beside the steps after them. The
+                             bits are the same; it takes more memory, and no GPU has measured it */
 } fp8c_compile_options;
 
 /* options may be NULL. */

@@ -77,6 +77,8 @@ typedef struct f8_group {
     f8_ref *in;          /* values read from memory that others provide: groups, ports, constants */
     f8_ref *out;         /* values written to memory, also those that only later phases read */
     uint32_t n_in, n_out;
+    /* GEMM: it may run beside the groups after it (f8_step.branch in runtime/plan.h) */
+    bool beside;
     /* estimated by f8_cost_note (passes/unit/cost.h); the second: operations of its products */
     double seconds, flops;
 } f8_group;

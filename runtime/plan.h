@@ -104,6 +104,11 @@ typedef struct f8_step {
         } copy;
     };
     uint32_t choice; /* GEMM: index + 1 into the plan's choices; 0: none */
+    /* CUDA: within a graph a GEMM with `branch` runs in a second stream. It begins after all steps
+     * before it that have none, and after the branch's own. A step without it first waits for the
+     * branch up to its step `joins` - 1 (0: for none). So does the end of a graph, for all of it. */
+    bool branch;
+    uint32_t joins;
     /* Of which group of the lowered function it is a step: 1 + its position in the order of groups,
      * or 1 + the number of groups + the index of a copy at the end. For who looks on (observer.h).
      * It counts in plans that were built unmerged. It is not in files: there it is 0 */

@@ -427,6 +427,11 @@ static f8_status check_step(checker *c)
         return wrong(c, "it names a choice that the plan does not list");
     if (s->bytes_read > (int64_t)1 << 44 || s->bytes_written > (int64_t)1 << 44)
         return wrong(c, "it says that it moves too many bytes");
+    if (s->branch && (s->kind != F8_STEP_GEMM || c->on_cpu || s->joins))
+        return wrong(c, "it runs beside others, but it is no GEMM of a GPU");
+    if (s->joins && (s->joins > s - c->func->step || !c->func->step[s->joins - 1].branch))
+        return wrong(c, "it waits for step %u, which is none before it that runs beside others",
+                     s->joins - 1);
     if (s->n_phases && s->kind != F8_STEP_KERNEL)
         return wrong(c, "it has phases, but it is not a kernel");
     switch (c->step->kind) {

@@ -125,6 +125,8 @@ static void wire_step(f8_wire *w, void *element)
     f8_wire_u64(w, &s->hash);
     f8_wire_i64(w, &s->fp8);
     f8_wire_u32(w, &s->choice);
+    f8_wire_bool(w, &s->branch);
+    f8_wire_u32(w, &s->joins);
     F8_WIRE_ENUM(w, s->does, F8_STEP_DOES);
     f8_wire_f64(w, &s->seconds);
     f8_wire_f64(w, &s->flops);

@@ -137,6 +137,7 @@ static f8_status gemm_step(f8_build *b, const f8_group *g, f8_ref r, const f8_ge
     s->gemm = d;
     F8_TRY(f8_build_choose_gemm(b, s->name, &s->gemm, &s->choice));
     s->fp8 = f8_dtype_is_fp8(d.a) && f8_dtype_is_fp8(d.b);
+    s->branch = g->beside;
     F8_TRY(add_operand(b, s, F8_GEMM_A, o->a, &x, false));
     F8_TRY(add_operand(b, s, F8_GEMM_B, o->b, &y, false));
     F8_TRY(add_operand(b, s, F8_GEMM_C, r, &z, true));

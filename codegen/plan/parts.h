@@ -1,5 +1,6 @@
 /* A build in progress. registry.c has the distinct kernels, the steps and their accesses; steps.c,
- * gemm.c and copy.c turn groups into steps; merge.c and tails.c join steps; waits.c adds waits; codegen/cpu/build.c and
+ * gemm.c and copy.c turn groups into steps; merge.c and tails.c join steps; waits.c adds waits; branch.c
+ * puts GEMMs beside other steps; codegen/cpu/build.c and
  * codegen/cuda/build.c are the two targets; codegen/build.c has the order of all this. Internal to
  * codegen. */
 #ifndef F8_CODEGEN_BUILD_PARTS_H
@@ -198,6 +199,10 @@ f8_status f8_build_tails(f8_build *b);
 /* waits.c: gives each collective that travels a WAIT, as late as the bytes allow that other steps
  * access. */
 f8_status f8_build_waits(f8_build *b);
+
+/* branch.c: says where steps have to wait for GEMMs that run beside them (f8_group.beside). After all
+ * that changes the order of steps. */
+f8_status f8_build_branch(f8_build *b);
 
 /* ---- registry.c ---- */
 

@@ -184,6 +184,31 @@ static void fill_first(f8_scheduler *s, uint32_t *order)
     }
 }
 
+/* ---- GEMMs that run beside others ---- */
+
+static bool has_edge(const f8_scheduler *s, uint32_t from, uint32_t to)
+{
+    for (uint32_t i = 0; i < s->next[from].n; i++)
+        if (s->next[from].to[i] / 2 == to)
+            return true;
+    return false;
+}
+
+/* A layer's two products of one gradient have their turns one after the other. The weight's waits
+ * for the other, which all that follows needs: so it runs beside what follows, and not beside it. */
+static void products_first(const f8_scheduler *s, uint32_t *order)
+{
+    for (uint32_t i = s->lowered->n_groups; i-- > 1;) {
+        const uint32_t first = order[i - 1], second = order[i];
+        const f8_group *group = s->lowered->group;
+        if (!group[first].beside || group[second].beside ||
+            group[second].kind != F8_GROUP_GEMM || has_edge(s, first, second))
+            continue;
+        order[i - 1] = second;
+        order[i] = first;
+    }
+}
+
 /* ---- the pass ---- */
 
 static f8_status best_order(f8_scheduler *s, f8_arena *arena)
@@ -216,6 +241,7 @@ static f8_status best_order(f8_scheduler *s, f8_arena *arena)
         least = peak < least ? peak : least;
     }
     fill_first(s, best);
+    products_first(s, best);
     s->lowered->order = best;
     return F8_OK;
 }

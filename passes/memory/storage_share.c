@@ -313,9 +313,28 @@ static uint32_t second_behind(const f8_storage *s, const uint32_t *position, uin
     return next[1];
 }
 
+/* The first position after `from` of a group that takes long, or of one that does not, but for GEMMs
+ * that run beside others. */
+static uint32_t next_of(const f8_storage *s, const uint32_t *position, uint32_t from, bool is_long)
+{
+    uint32_t next = s->lowered->n_groups - 1;
+    for (uint32_t i = 0; i < s->lowered->n_groups; i++) {
+        const f8_group *group = &s->lowered->group[i];
+        const bool takes_long = group->kind == F8_GROUP_GEMM || group->kind == F8_GROUP_ATTENTION ||
+                                group->kind == F8_GROUP_ATTENTION_GRAD;
+        if (!group->beside && takes_long == is_long && position[i] > from && position[i] < next)
+            next = position[i];
+    }
+    return next;
+}
+
 /* The last position at which group i accesses what it reads and writes. */
 static uint32_t until(const f8_storage *s, const uint32_t *position, uint32_t i)
 {
+    /* A GEMM that runs beside others has the time of the row kernels after it, and of the GEMM or
+     * attention behind them if it needs it. */
+    if (s->lowered->group[i].beside)
+        return next_of(s, position, next_of(s, position, position[i], false), true);
     if (!f8_storage_travels(s, i))
         return position[i];
     const f8_base *b = &s->base[s->lowered->group[i].out[0]];

@@ -79,6 +79,7 @@ static f8_status exec_build(f8_cuda_exec *x, const f8_cuda_exec_options *options
     F8_TRY(f8_cuda_exec_enter_home(x, options, diag));
     F8_TRY(f8_cuda_exec_load_images(x, diag));
     F8_TRY(make_funcs(x, diag));
+    F8_TRY(f8_cuda_exec_make_branch(x, diag));
     F8_TRY(f8_cuda_exec_prepare_gemms(x, diag));
     F8_TRY(f8_cuda_exec_prepare_attentions(x, diag));
     F8_TRY(f8_work_lock(x->home->home.work, diag));
@@ -153,6 +154,7 @@ void f8_cuda_exec_destroy(f8_cuda_exec *x)
         cu->cuStreamSynchronize(x->stream); /* of the ranks that failed, no one is waited for */
     for (uint32_t i = 0; x->func && i < x->plan->n_funcs; i++)
         destroy_func(x, &x->func[i]);
+    f8_cuda_exec_release_branch(x);
     if (x->home)
         f8_cuda_exec_forget_arguments(x);
     f8_cuda_exec_leave_home(x);

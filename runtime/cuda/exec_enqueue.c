@@ -111,13 +111,12 @@ static f8_status enqueue_wait(f8_cuda_exec *x, const f8_live_func *f, const f8_l
 }
 
 static f8_status enqueue_gemm(f8_cuda_exec *x, const f8_live_step *l, CUstream stream,
-                              f8_diag *diag)
+                              CUdeviceptr workspace, f8_diag *diag)
 {
     CUdeviceptr arg[F8_GEMM_ARGS];
     memcpy(arg, l->arg, sizeof arg);
     arg[F8_GEMM_ADDS] = l->arg[F8_GEMM_ADDS] && x->home->afresh;
-    return f8_cublaslt_run(x->cuda, l->gemm, arg, x->home->home.workspace.at, stream, l->what,
-                           diag);
+    return f8_cublaslt_run(x->cuda, l->gemm, arg, workspace, stream, l->what, diag);
 }
 
 static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, f8_live_step *l, queue *q,
@@ -131,7 +130,7 @@ static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, f8_live_st
     q->behind_kernel = s->kind == F8_STEP_GEMM || s->kind == F8_STEP_ATTENTION;
     switch (s->kind) {
     case F8_STEP_KERNEL: break;
-    case F8_STEP_GEMM: return enqueue_gemm(x, l, stream, diag);
+    case F8_STEP_GEMM: return enqueue_gemm(x, l, stream, x->home->home.workspace.at, diag);
     case F8_STEP_ATTENTION: return f8_cuda_exec_run_attention(x, f, l, stream, diag);
     case F8_STEP_COPY:
         if (l->bytes == 0)
@@ -145,11 +144,37 @@ static f8_status enqueue_step(f8_cuda_exec *x, const f8_live_func *f, f8_live_st
     return F8_ERR_INTERNAL;
 }
 
-static f8_status enqueue_steps(f8_cuda_exec *x, const f8_live_func *f, const f8_live_part *part,
+/* A step of the branch begins behind all before it; its workspace is the branch's. */
+static f8_status enqueue_beside(f8_cuda_exec *x, const f8_live_func *f, f8_live_step *l, queue *q,
+                                f8_diag *diag)
+{
+    F8_TRY(f8_cuda_exec_fork(x, f, q->stream, diag));
+    F8_TRY(enqueue_gemm(x, l, x->branch, f8_cuda_exec_branch_workspace(x), diag));
+    CU_IN(f->func->name, cuEventRecord, l->ended, x->branch);
+    return F8_OK;
+}
+
+/* While a graph is captured. All of its branch is joined at its end; what a step joins that another
+ * graph has, that graph's end has joined. */
+static f8_status capture_steps(f8_cuda_exec *x, const f8_live_func *f, const f8_live_part *part,
                                queue *q, f8_diag *diag)
 {
-    for (uint32_t i = part->first; i < part->end; i++)
-        F8_TRY(enqueue_step(x, f, &f->step[i], q, diag));
+    uint32_t last = 0, joined = 0; /* steps of the branch, + 1 */
+    for (uint32_t i = part->first; i <= part->end; i++) {
+        const f8_step *s = i < part->end ? f->step[i].step : NULL;
+        const uint32_t joins = !s ? last : s->joins > part->first ? s->joins : 0;
+        if (joins > joined) {
+            F8_TRY(f8_cuda_exec_join(x, f, joins - 1, q->stream, diag));
+            q->behind_kernel = false;
+            joined = joins;
+        }
+        if (s && s->branch) {
+            F8_TRY(enqueue_beside(x, f, &f->step[i], q, diag));
+            last = i + 1;
+        } else if (s) {
+            F8_TRY(enqueue_step(x, f, &f->step[i], q, diag));
+        }
+    }
     return F8_OK;
 }
 
@@ -211,7 +236,7 @@ static f8_status capture(f8_cuda_exec *x, f8_live_func *f, const f8_live_part *p
     queue q = {.stream = x->own, .dependent = x->plan->dependent_launch};
     *graph = NULL;
     CU_IN(f->func->name, cuStreamBeginCapture_v2, x->own, CU_STREAM_CAPTURE_MODE_RELAXED);
-    const f8_status status = enqueue_steps(x, f, part, &q, diag);
+    const f8_status status = capture_steps(x, f, part, &q, diag);
     const CUresult end =
         x->cuda->cu.cuStreamEndCapture(x->own, graph); /* in any case: it ends the mode */
     return status == F8_OK

@@ -33,6 +33,7 @@ typedef struct f8_live_step {
     f8_live_phase *phase;
     f8_cublaslt_gemm *gemm;
     const char *what; /* GEMM: its name in messages */
+    CUevent ended; /* of a step of the branch, in the capture of a graph */
     f8_live_attention *attention;
     f8_cudnn_ref arguments; /* ATTENTION; NULL: addresses have changed since */
     size_t bytes; /* COPY */
@@ -112,8 +113,10 @@ struct f8_cuda_exec {
     f8_live_func *func;
     f8_cuda_module **module; /* by image of the plan */
     int64_t workspace_bytes; /* bytes that GEMMs and attentions need of the one workspace, which
-                                they use in turn */
+                                they use in turn; behind them lies that of the branch */
     CUstream own, stream;    /* the home's */
+    CUstream branch;         /* to capture in, beside `own`; NULL: no function has a branch */
+    CUevent forked;
     const f8_observer *observer; /* NULL: nobody looks on */
 };
 
@@ -138,6 +141,17 @@ f8_status f8_cuda_exec_launch(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag);
 f8_status f8_cuda_exec_run_steps(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag);
 f8_status f8_cuda_exec_add_times(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag);
 void f8_cuda_exec_release_graphs(f8_cuda_exec *x, f8_live_func *f);
+
+/* exec_branch.c. Bytes of workspace if all but the branch need `shared`. Its stream and events, after
+ * the functions are made; in a capture: the branch goes on behind what was enqueued in `from`, and
+ * `to` behind a step of the branch. */
+int64_t f8_cuda_exec_workspace(const f8_plan *plan, int64_t shared);
+f8_status f8_cuda_exec_make_branch(f8_cuda_exec *x, f8_diag *diag);
+void f8_cuda_exec_release_branch(f8_cuda_exec *x);
+CUdeviceptr f8_cuda_exec_branch_workspace(const f8_cuda_exec *x);
+f8_status f8_cuda_exec_fork(f8_cuda_exec *x, const f8_live_func *f, CUstream from, f8_diag *diag);
+f8_status f8_cuda_exec_join(f8_cuda_exec *x, const f8_live_func *f, uint32_t step, CUstream to,
+                            f8_diag *diag);
 
 /* exec_attention.c */
 f8_status f8_cuda_exec_prepare_attentions(f8_cuda_exec *x, f8_diag *diag);

@@ -153,9 +153,10 @@ static const f8_home_kind device_memory = {
 int64_t f8_cuda_exec_plan_bytes(const f8_plan *plan, const char *external)
 {
     const f8_sizes s = f8_plan_sizes(plan, external, F8_CUDA_ALIGN);
-    return f8_sizes_sum(&s, plan, 0,
-                        plan->attention_workspace > plan->gemm_workspace ? plan->attention_workspace
-                                                                         : plan->gemm_workspace);
+    const int64_t shared = plan->attention_workspace > plan->gemm_workspace
+                               ? plan->attention_workspace
+                               : plan->gemm_workspace;
+    return f8_sizes_sum(&s, plan, 0, f8_cuda_exec_workspace(plan, shared));
 }
 
 f8_status f8_cuda_exec_upload(f8_cuda_exec *x, CUdeviceptr to, const void *from, size_t bytes,
@@ -169,7 +170,7 @@ f8_status f8_cuda_exec_allocate(f8_cuda_exec *x, f8_diag *diag)
 {
     const f8_plan *plan = x->plan;
     f8_block *constants = &x->tenant.constants;
-    F8_TRY(f8_home_allocate(&x->tenant, 0, x->workspace_bytes, diag));
+    F8_TRY(f8_home_allocate(&x->tenant, 0, f8_cuda_exec_workspace(plan, x->workspace_bytes), diag));
     F8_TRY(f8_block_alloc(&x->tenant, plan->constants_bytes, "constants", constants, diag));
     if (plan->constants_bytes)
         F8_TRY(f8_cuda_exec_upload(x, constants->at, plan->constants, (size_t)plan->constants_bytes,

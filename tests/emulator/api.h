@@ -14,6 +14,10 @@
     X(CUDA_ERROR_LAUNCH_TIMEOUT, 702)                               \
     X(CUDA_ERROR_CONTEXT_IS_DESTROYED, 709)                         \
     X(CUDA_ERROR_MISALIGNED_ADDRESS, 716)                           \
+    X(CUDA_ERROR_STREAM_CAPTURE_MERGE, 902)                         \
+    X(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, 903)                     \
+    X(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, 904)                      \
+    X(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, 905)                     \
     X(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, 906)                      \
     X(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, 910)                    \
     X(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1)                 \

@@ -42,6 +42,7 @@ typedef struct f8_emulator_work {
     const char *kind;
     CUstream stream;
     int graph; /* whether it was in a graph */
+    int branch; /* then: captured in the stream whose capture it was (0), or which one joined it */
 } f8_emulator_work;
 /* Forgets what was recorded, and records from now on; waits begin at 0. */
 void f8_emulator_record(void);
@@ -123,7 +124,7 @@ typedef enum f8_emu_wait {
     F8_EMU_WAIT_FREE,
     F8_EMU_WAITS
 } f8_emu_wait;
-void f8_emu_record_work(const char *kind, CUstream stream, bool graph);
+void f8_emu_record_work(const char *kind, CUstream stream, bool graph, int branch);
 void f8_emu_record_wait(f8_emu_wait kind);
 
 /* ---- objects: live in lists, so that a stale handle is found out ---- */

@@ -18,7 +18,7 @@ static const char *const wait_names[F8_EMU_WAITS] = {
 static int64_t waits[F8_EMU_WAITS];
 
 /* More than MOST is not kept: a test that records so much asks wrongly, and finds too little. */
-void f8_emu_record_work(const char *kind, CUstream stream, bool graph)
+void f8_emu_record_work(const char *kind, CUstream stream, bool graph, int branch)
 {
     if (!recording || n_work == MOST)
         return;
@@ -30,7 +30,7 @@ void f8_emu_record_work(const char *kind, CUstream stream, bool graph)
         work = grown;
         room = more;
     }
-    work[n_work++] = (f8_emulator_work){kind, stream, graph};
+    work[n_work++] = (f8_emulator_work){kind, stream, graph, branch};
 }
 
 void f8_emu_record_wait(f8_emu_wait kind)

@@ -11,69 +11,10 @@
  * its name CU_STREAM_LEGACY is as late as others, and is ordered with those alone that were not
  * created with CU_STREAM_NON_BLOCKING: whoever relies on more gets a wrong result.
  * CU_STREAM_PER_THREAD is here one stream for all threads. */
-#include "tests/emulator/driver.h"
+#include "tests/emulator/stream.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-typedef enum work_kind {
-    WORK_KERNEL,
-    WORK_COPY,
-    WORK_SET,
-    WORK_CALL,
-    WORK_EVENT,
-    WORK_WAIT
-} work_kind;
-
-typedef struct work {
-    work_kind kind;
-    f8_emu_kernel_call kernel;
-    struct {
-        void *to;
-        const void *from;
-        size_t bytes;
-        unsigned value;
-        int width; /* bytes of `value` */
-    } move;
-    int (*call)(const void *data);
-    void *data; /* owned: CALL */
-    CUevent event;
-    CUstream awaited; /* WAIT: this stream's work before `until` */
-    uint64_t until;
-} work;
-
-struct CUgraph_st {
-    f8_emu_object object;
-    work *work;
-    size_t n, room;
-};
-
-/* Before its own fields the same as a graph: f8_emu_graph_clear takes all three. */
-struct CUgraphExec_st {
-    struct CUgraph_st graph;
-};
-
-struct CUstream_st {
-    struct CUgraph_st captured;
-    bool apart;              /* CU_STREAM_NON_BLOCKING: not ordered with CU_STREAM_LEGACY */
-    int status, mode;        /* CUstreamCaptureStatus, CUstreamCaptureMode */
-    pthread_t owner;         /* who began the capture */
-    struct CUgraph_st queue; /* lazy: work from number `first` on, of which `next` is the first that
-                                is not done */
-    uint64_t first;
-    size_t next;
-};
-
-struct CUevent_st {
-    f8_emu_object object;
-    struct timespec at;
-    bool recorded;
-    CUstream
-        stream; /* lazy: where it was recorded last, behind work number `until`; NULL: nowhere */
-    uint64_t until;
-};
 
 /* ---- implicit streams: in no list of objects ---- */
 
@@ -103,55 +44,6 @@ static bool is_legacy(CUstream s)
 }
 
 /* ---- work ---- */
-
-static void work_free(work *w)
-{
-    free(w->kernel.params);
-    free(w->data);
-}
-
-void f8_emu_graph_clear(void *graph)
-{
-    struct CUgraph_st *g = graph;
-    for (size_t i = 0; i < g->n; i++)
-        work_free(&g->work[i]);
-    free(g->work);
-    g->work = NULL;
-    g->n = g->room = 0;
-}
-
-static bool append(struct CUgraph_st *g, const work *w)
-{
-    if (g->n == g->room) {
-        const size_t room = g->room ? 2 * g->room : 16;
-        work *grown = realloc(g->work, room * sizeof *grown);
-        if (!grown)
-            return false;
-        g->work = grown;
-        g->room = room;
-    }
-    g->work[g->n++] = *w;
-    return true;
-}
-
-static bool append_copy(struct CUgraph_st *g, const work *from)
-{
-    work w = *from;
-    const size_t params = w.kind == WORK_KERNEL ? f8_emu_kernel_params(&w.kernel) : 0;
-    if (w.kernel.params)
-        w.kernel.params = malloc(params);
-    if (w.data)
-        w.data = malloc(w.move.bytes);
-    if ((from->kernel.params && !w.kernel.params) || (from->data && !w.data) || !append(g, &w)) {
-        work_free(&w);
-        return false;
-    }
-    if (w.kernel.params)
-        memcpy(w.kernel.params, from->kernel.params, params);
-    if (w.data)
-        memcpy(w.data, from->data, w.move.bytes);
-    return true;
-}
 
 static void set_memory(const work *w)
 {
@@ -263,6 +155,19 @@ static bool capturing(CUstream s)
     return s && s->status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+/* The list that a stream's work goes to while it captures. */
+static struct CUgraph_st *captures_to(CUstream s)
+{
+    return s->origin ? &s->origin->captured : &s->captured;
+}
+
+/* What a broken call does to a capture. */
+static void invalidate(CUstream s)
+{
+    CUstream origin = s->origin ? s->origin : s;
+    origin->status = s->status = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+}
+
 static bool is_stream(CUstream s)
 {
     return !s || is_implicit(s) || f8_emu_object_lives(s, F8_EMU_STREAM);
@@ -275,7 +180,7 @@ static const char *const kind_names[] = {
 static bool wait_for(CUstream s, CUstream other)
 {
     const work w = {.kind = WORK_WAIT, .awaited = other, .until = other->first + other->queue.n};
-    return other->next == other->queue.n || append(&s->queue, &w);
+    return other->next == other->queue.n || f8_emu_append(&s->queue, &w);
 }
 
 /* The legacy stream, which waits for this one. */
@@ -299,10 +204,13 @@ static bool order(CUstream s)
 
 /* A capture takes a kernel that may begin before the one ahead ends only right behind a kernel, ours
  * or a library's: what a real driver makes of others is not written down. */
-static bool is_behind_kernel(const struct CUgraph_st *g)
+static bool is_behind_kernel(CUstream s)
 {
-    const work_kind last = g->n ? g->work[g->n - 1].kind : WORK_SET;
-    return last == WORK_KERNEL || last == WORK_CALL;
+    const struct CUgraph_st *g = captures_to(s);
+    size_t i = g->n;
+    while (i > 0 && (g->work[i - 1].lane != s->lane || g->work[i - 1].kind == WORK_EVENT))
+        i--;
+    return i && (g->work[i - 1].kind == WORK_KERNEL || g->work[i - 1].kind == WORK_CALL);
 }
 
 /* Takes over what the work owns, also on failure. The default stream waits for all others. */
@@ -317,28 +225,28 @@ static CUresult enqueue(CUstream named, work *w)
     else if (capturing(s) && s->status == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
         r = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     else if (capturing(s) && w->kernel.dependent &&
-             (f8_emu_setting("FP8C_EMULATOR_DRIVER", 13000) < 12030 ||
-              !is_behind_kernel(&s->captured)))
+             (f8_emu_setting("FP8C_EMULATOR_DRIVER", 13000) < 12030 || !is_behind_kernel(s)))
         r = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     else if (capturing(s)) {
-        if (append(&s->captured, w))
+        w->lane = s->lane;
+        if (f8_emu_append(captures_to(s), w))
             return CUDA_SUCCESS;
         r = CUDA_ERROR_OUT_OF_MEMORY;
     } else if (s) {
-        if (order(s) && append(&s->queue, w)) {
-            f8_emu_record_work(kind_names[w->kind], named, false);
+        if (order(s) && f8_emu_append(&s->queue, w)) {
+            f8_emu_record_work(kind_names[w->kind], named, false, 0);
             if (!lazy())
                 drain(s, UINT64_MAX);
             return CUDA_SUCCESS;
         }
         r = CUDA_ERROR_OUT_OF_MEMORY;
     } else {
-        f8_emu_record_work(kind_names[w->kind], named, false);
+        f8_emu_record_work(kind_names[w->kind], named, false, 0);
         f8_emu_wait_all(f8_emu_current());
         while (!perform(w, f8_emu_current()))
             f8_emu_pause();
     }
-    work_free(w);
+    f8_emu_work_free(w);
     return r;
 }
 
@@ -489,7 +397,7 @@ static CUresult may_wait(CUstream s)
         return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     if (!capturing(s))
         return CUDA_SUCCESS;
-    s->status = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+    invalidate(s);
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
@@ -535,7 +443,7 @@ bool f8_emu_captures(void)
 {
     CUstream s = (CUstream)f8_emu_object_find(F8_EMU_STREAM, capture_of, NULL);
     if (s)
-        s->status = CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+        invalidate(s);
     return s != NULL;
 }
 
@@ -549,10 +457,46 @@ CUresult cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode mode)
         return CUDA_ERROR_INVALID_HANDLE;
     if (capturing(s) || mode < 0 || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
+    static uint64_t captures;
     s->status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
     s->mode = mode;
     s->owner = pthread_self();
+    s->lane = 0;
+    s->n_lanes = 1;
+    s->capture = ++captures;
     return CUDA_SUCCESS;
+}
+
+/* Streams that joined a capture leave it with its end. */
+static f8_emu_object *leave(f8_emu_object *o, void *user)
+{
+    CUstream s = (CUstream)o;
+    if (s->origin == user) {
+        s->origin = NULL;
+        s->status = CU_STREAM_CAPTURE_STATUS_NONE;
+    }
+    return NULL;
+}
+
+/* A stream waits within a capture, or joins one. */
+static CUresult wait_captured(CUstream s, CUevent event)
+{
+    CUstream origin = event->stream;
+    if (!is_stream(origin) || !capturing(origin) || origin->capture != event->capture)
+        return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    if (capturing(s) && (s->origin ? s->origin : s) != origin)
+        return CUDA_ERROR_STREAM_CAPTURE_MERGE;
+    if (!capturing(s)) {
+        if (origin->n_lanes == F8_EMU_LANES)
+            return CUDA_ERROR_NOT_SUPPORTED;
+        s->origin = origin;
+        s->lane = origin->n_lanes++;
+        s->status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+        s->mode = origin->mode;
+        s->owner = origin->owner;
+    }
+    work w = {.kind = WORK_WAIT, .after = event->node};
+    return enqueue(s, &w);
 }
 
 CUresult cuStreamEndCapture(CUstream s, CUgraph *graph)
@@ -564,12 +508,18 @@ CUresult cuStreamEndCapture(CUstream s, CUgraph *graph)
         return CUDA_ERROR_INVALID_HANDLE;
     if (!capturing(s))
         return CUDA_ERROR_INVALID_VALUE;
-    const bool good = s->status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    if (s->origin)
+        return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+    const bool joined = f8_emu_graph_is_joined(&s->captured);
+    const bool good = s->status == CU_STREAM_CAPTURE_STATUS_ACTIVE && joined;
+    f8_emu_object_find(F8_EMU_STREAM, leave, s);
     struct CUgraph_st *g = good ? f8_emu_object_new(F8_EMU_GRAPH, sizeof *g) : NULL;
     s->status = CU_STREAM_CAPTURE_STATUS_NONE;
     if (!g) {
         f8_emu_graph_clear(&s->captured);
-        return good ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+        return good      ? CUDA_ERROR_OUT_OF_MEMORY
+               : !joined ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED
+                         : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     }
     g->work = s->captured.work;
     g->n = s->captured.n;
@@ -590,50 +540,6 @@ CUresult cuStreamIsCapturing(CUstream s, CUstreamCaptureStatus *status)
     return CUDA_SUCCESS;
 }
 
-/* ---- graphs ---- */
-
-static bool copy_graph(struct CUgraph_st *to, const struct CUgraph_st *from)
-{
-    for (size_t i = 0; i < from->n; i++)
-        if (!append_copy(to, &from->work[i]))
-            return false;
-    return true;
-}
-
-CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
-{
-    F8_EMU_ENTER(F8_EMU_UNSAFE);
-    if (!f8_emu_object_lives(graph, F8_EMU_GRAPH))
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (flags)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    *exec = f8_emu_object_new(F8_EMU_GRAPH_EXEC, sizeof **exec);
-    if (!*exec)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    if (copy_graph(&(*exec)->graph, graph))
-        return CUDA_SUCCESS;
-    f8_emu_object_free(*exec);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-/* Only parameters may differ: the same kinds of work in the same order, the same kernels. */
-CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph,
-                              CUgraphExecUpdateResultInfo *result_info)
-{
-    F8_EMU_ENTER(F8_EMU_UNSAFE);
-    (void)result_info;
-    if (!f8_emu_object_lives(exec, F8_EMU_GRAPH_EXEC) || !f8_emu_object_lives(graph, F8_EMU_GRAPH))
-        return CUDA_ERROR_INVALID_HANDLE;
-    bool same = exec->graph.n == graph->n;
-    for (size_t i = 0; same && i < graph->n; i++)
-        same = exec->graph.work[i].kind == graph->work[i].kind &&
-               exec->graph.work[i].kernel.function == graph->work[i].kernel.function;
-    if (!same)
-        return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-    f8_emu_graph_clear(&exec->graph);
-    return copy_graph(&exec->graph, graph) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream named)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);
@@ -642,31 +548,24 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream named)
         return CUDA_ERROR_INVALID_HANDLE;
     if (capturing(s))
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* it would become a child graph */
-    for (size_t i = 0; i < exec->graph.n; i++)
-        f8_emu_record_work(kind_names[exec->graph.work[i].kind], named, true);
+    struct CUgraph_st own = {0}, *to = s ? &s->queue : &own;
+    if (s && !order(s))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    const size_t first = to->n;
+    if (!f8_emu_graph_play(to, &exec->graph))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    for (size_t i = first; i < to->n; i++)
+        f8_emu_record_work(kind_names[to->work[i].kind], named, true, to->work[i].lane);
     if (s) {
-        if (!order(s) || !copy_graph(&s->queue, &exec->graph))
-            return CUDA_ERROR_OUT_OF_MEMORY;
         if (!lazy())
             drain(s, UINT64_MAX);
         return CUDA_SUCCESS;
     }
     f8_emu_wait_all(f8_emu_current());
-    for (size_t i = 0; i < exec->graph.n; i++)
-        perform(&exec->graph.work[i], f8_emu_current());
+    for (size_t i = 0; i < own.n; i++)
+        perform(&own.work[i], f8_emu_current());
+    f8_emu_graph_clear(&own);
     return CUDA_SUCCESS;
-}
-
-CUresult cuGraphExecDestroy(CUgraphExec exec)
-{
-    F8_EMU_ENTER(F8_EMU_CONTEXT);
-    return f8_emu_object_destroy(exec, F8_EMU_GRAPH_EXEC);
-}
-
-CUresult cuGraphDestroy(CUgraph graph)
-{
-    F8_EMU_ENTER(F8_EMU_CONTEXT);
-    return f8_emu_object_destroy(graph, F8_EMU_GRAPH);
 }
 
 /* ---- events ---- */
@@ -683,7 +582,7 @@ CUresult cuEventCreate(CUevent *event, unsigned flags)
 CUresult cuEventDestroy_v2(CUevent event)
 {
     F8_EMU_ENTER(F8_EMU_CONTEXT);
-    if (f8_emu_object_lives(event, F8_EMU_EVENT))
+    if (f8_emu_object_lives(event, F8_EMU_EVENT) && !event->capture)
         wait_until(event->stream, event->until); /* which writes to the event */
     return f8_emu_object_destroy(event, F8_EMU_EVENT);
 }
@@ -696,9 +595,14 @@ CUresult cuEventRecord(CUevent event, CUstream s)
     work w = {.kind = WORK_EVENT, .event = event};
     const CUresult r = enqueue(s, &w);
     s = actual(s);
-    if (r == CUDA_SUCCESS && s && !capturing(s)) {
+    if (r == CUDA_SUCCESS && s && capturing(s)) {
+        event->stream = s->origin ? s->origin : s;
+        event->capture = event->stream->capture;
+        event->node = event->stream->captured.n;
+    } else if (r == CUDA_SUCCESS && s) {
         event->stream = s;
         event->until = s->first + s->queue.n;
+        event->capture = 0;
     }
     return r;
 }
@@ -711,8 +615,10 @@ CUresult cuStreamWaitEvent(CUstream named, CUevent event, unsigned flags)
         return CUDA_ERROR_INVALID_HANDLE;
     if (flags)
         return CUDA_ERROR_INVALID_VALUE;
+    if (event->capture)
+        return s ? wait_captured(s, event) : CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
     if (capturing(s))
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; /* the event's stream would join */
+        return CUDA_ERROR_STREAM_CAPTURE_ISOLATION; /* the event is not of this capture */
     if (!event->stream)
         return CUDA_SUCCESS;
     work w = {.kind = WORK_WAIT, .awaited = event->stream, .until = event->until};
@@ -725,6 +631,8 @@ CUresult cuEventSynchronize(CUevent event)
     f8_emu_record_wait(F8_EMU_WAIT_EVENT);
     if (!f8_emu_object_lives(event, F8_EMU_EVENT))
         return CUDA_ERROR_INVALID_HANDLE;
+    if (event->capture)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     wait_until(event->stream, event->until);
     return f8_emu_stuck(f8_emu_current());
 }
@@ -734,6 +642,8 @@ CUresult cuEventQuery(CUevent event)
     F8_EMU_ENTER(F8_EMU_UNSAFE);
     if (!f8_emu_object_lives(event, F8_EMU_EVENT))
         return CUDA_ERROR_INVALID_HANDLE;
+    if (event->capture)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     return drain(event->stream, event->until) ? f8_emu_stuck(f8_emu_current())
                                               : CUDA_ERROR_NOT_READY;
 }

@@ -30,7 +30,8 @@ static void same_step(const f8_step *a, const f8_step *b)
     ck_assert(a->kind == b->kind && !strcmp(a->name, b->name) && a->n_args == b->n_args &&
               a->n_ints == b->n_ints && a->n_phases == b->n_phases &&
               a->bytes_read == b->bytes_read && a->bytes_written == b->bytes_written &&
-              a->hash == b->hash && a->fp8 == b->fp8 && a->choice == b->choice);
+              a->hash == b->hash && a->fp8 == b->fp8 && a->choice == b->choice &&
+              a->branch == b->branch && a->joins == b->joins);
     for (uint32_t i = 0; i < a->n_args; i++)
         ck_assert(a->arg[i].space == b->arg[i].space && a->arg[i].port == b->arg[i].port &&
                   a->arg[i].offset == b->arg[i].offset);

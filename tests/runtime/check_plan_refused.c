@@ -338,6 +338,22 @@ static void dependent_cpu(void)
 {
     bad.dependent_launch = true;
 }
+static void branch_cpu(void)
+{
+    first(F8_STEP_GEMM)->branch = true;
+}
+static void branch_kernel(void)
+{
+    first(F8_STEP_KERNEL)->branch = true;
+}
+static void joins_none(void)
+{
+    first(F8_STEP_GEMM)->joins = 1;
+}
+static void joins_later(void)
+{
+    first(F8_STEP_KERNEL)->joins = 1 << 20;
+}
 static void code_page(void)
 {
     bad.blob_code_bytes -= 1;
@@ -411,6 +427,10 @@ static const struct {
     BAD(code_size, "bytes of code in a blob"),
     BAD(code_page, "bytes of code in a blob"),
     BAD(dependent_cpu, "it has dependent launches for target cpu"),
+    BAD(branch_cpu, "it runs beside others, but it is no GEMM of a GPU"),
+    BAD(branch_kernel, "it runs beside others, but it is no GEMM of a GPU"),
+    BAD(joins_none, "which is none before it that runs beside others"),
+    BAD(joins_later, "which is none before it that runs beside others"),
 };
 
 START_TEST(refused)

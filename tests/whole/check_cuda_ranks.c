@@ -20,7 +20,7 @@ enum { VOCABULARY = 64, ROWS = 4, STEPS = 3 };
 typedef struct training {
     const char *recipe, *target;
     int ranks, accumulate, zero;
-    bool profile;
+    bool profile, beside; /* beside: with a branch, and dependent launches */
     const char *reduce_order;
     char *failed[RANKS_MOST];
     unsigned char *state[RANKS_MOST];
@@ -77,6 +77,8 @@ static void train(const fp8c_comm *comm, void *user)
                                                 .profile = t->profile,
                                                 .zero = t->zero,
                                                 .reduce_order = t->reduce_order,
+                                                .wgrad_branch = t->beside,
+                                                .dependent_launch = t->beside,
                                                 .comm = &own,
                                                 .optimizer_steps = STEPS}};
         if (!f8_api_open(&r, &setup) || !steps(&r, t, comm->rank))
@@ -191,6 +193,31 @@ START_TEST(stages)
 }
 END_TEST
 
+/* Collectives cut a function into graphs, each of which ends with its branch joined. */
+START_TEST(beside_others)
+{
+    training usual = {.recipe = recipes[_i], .ranks = 2, .accumulate = 2};
+    run(&usual);
+    for (int zero = 0; zero < 4; zero += zero ? 1 : 2) {
+        training t = usual;
+        memset(t.state, 0, sizeof t.state);
+        t.zero = zero;
+        t.beside = true;
+        setenv("FP8C_EMULATOR_LAZY", zero == 2 ? "1" : "0", 1);
+        run(&t);
+        for (int r = 0; r < 2; r++) {
+            ck_assert_mem_eq(t.loss[r], usual.loss[0], sizeof t.loss[r]);
+            ck_assert_mem_eq(&t.norm[r], &usual.norm[0], sizeof t.norm[r]);
+            if (!zero)
+                same_state(&t, r, &usual, 0, "a branch and dependent launches");
+        }
+        end(&t);
+    }
+    unsetenv("FP8C_EMULATOR_LAZY");
+    end(&usual);
+}
+END_TEST
+
 /* NCCL adds: of two numbers the order is no matter, so ranks and stages have the usual bits. */
 START_TEST(added_by_nccl)
 {
@@ -273,6 +300,7 @@ Suite *f8_suite(void)
         tcase_add_loop_test(c, ranks_agree, 0, RECIPES);
         tcase_add_test(c, same_bits);
         tcase_add_test(c, added_by_nccl);
+        tcase_add_loop_test(c, beside_others, 1, 3); /* bf16, delayed */
         tcase_add_loop_test(c, stages, 2, 3); /* delayed */
         tcase_add_loop_test(c, bits_of_the_cpu, 2, 5);
     }

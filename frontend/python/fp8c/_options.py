@@ -23,7 +23,7 @@ class CompileOptions(h.Structure):
                 ("stats", h.text), ("stats_recipe", h.text), ("dump", h.text), ("comm", h.ptr),
                 ("ranks", h.i32), ("zero", h.i32), ("reduce_dtype", h.text), ("reduce_at", h.text),
                 ("reduce_order", h.text), ("witness", h.i32), ("frozen", h.text), ("arena", h.ptr),
-                ("requantize", h.i32), ("dependent_launch", h.i32)]
+                ("requantize", h.i32), ("dependent_launch", h.i32), ("wgrad_branch", h.i32)]
 
 
 def compile_options(*, target: str | None = None, recipe: str | None = None, threads: int = 0,
@@ -43,7 +43,7 @@ def compile_options(*, target: str | None = None, recipe: str | None = None, thr
         comm: h.Comm | None = None, ranks: int = 0, zero: int = 0, reduce_dtype: str | None = None,
         reduce_at: str | None = None, reduce_order: str | None = None, witness: bool = False,
         frozen: str | None = None, arena: Any = None, requantize: bool = False,
-        dependent_launch: bool = False) -> Options:
+        dependent_launch: bool = False, wgrad_branch: bool = False) -> Options:
     """fp8c_compile_options by keyword: fp8c.h says more of each.
 
     target (cpu): cpu, reference, cuda, an architecture as sm_90a, or cpu:x86-64-v3, cpu:x86-64-v4
@@ -98,6 +98,8 @@ def compile_options(*, target: str | None = None, recipe: str | None = None, thr
     requantize: steps quantize weights each time: their codes are not kept, which saves memory
     dependent_launch: CUDA, sm_90a and later: launch kernels before the one ahead has ended; each
         waits for it
+    wgrad_branch: CUDA: the GEMMs of weights' gradients are a branch of the graph, beside the next
+        steps
 
     Python's own: write gets text (str). device_alloc(bytes) -> address or 0, device_free(address, bytes).
     stored_weights: {parameter: recipe}. stream: the address of a CUstream. comm: a struct whose

@@ -22,6 +22,7 @@ void cuda_plan_lower(cuda_plan *b, const cuda_model *m)
     b->unit.options.target = m->target;
     b->unit.options.no_fuse = m->no_fuse;
     b->unit.options.inference = m->inference;
+    b->unit.options.wgrad_branch = m->wgrad_branch;
     b->status = f8_parse(text, size, m->file, m->dims, m->n_dims, &b->arena, &b->diag,
                          &b->unit.module);
     if (b->status == F8_OK)

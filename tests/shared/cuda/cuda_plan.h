@@ -26,6 +26,7 @@ typedef struct cuda_model {
     const f8_target *target;
     bool no_fuse;
     bool inference; /* eval alone */
+    bool wgrad_branch;
 } cuda_model;
 
 /* Parses the model and runs the passes: all of *p but plan and stats. End it either way. */
