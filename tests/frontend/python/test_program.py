@@ -267,7 +267,8 @@ class Variables(unittest.TestCase):
             program.save(path)
             other.load(path)
             for name in program.variables:
-                np.testing.assert_array_equal(program.read(name).numpy(), other.read(name).numpy(), name)
+                get = fp8c.Tensor.codes if name.startswith("fp8.codes.") else fp8c.Tensor.numpy
+                np.testing.assert_array_equal(get(program.read(name)), get(other.read(name)), name)
             at = fp8c.Position(step=7, seed=2**64 - 1, batch=3)
             program.save(path, at)
             self.assertEqual(other.load_at(path), at)
