@@ -222,7 +222,10 @@ static f8_status scale_module(f8_scaler *s)
     f8_module *m = s->u->module;
     const bool updates = f8_module_find_func(m, "update") && !s->u->options.pair;
     f8_func *step = f8_module_find_func(m, "micro_step");
-    s->reach = updates ? f8_adamw_reach(&m->optimizer) : INFINITY;
+    f8_optimizer optimizer = m->optimizer;
+    if (s->u->options.lr > 0)
+        optimizer.lr = s->u->options.lr;
+    s->reach = updates ? f8_adamw_reach(&optimizer) : INFINITY;
     if (!step)
         step = f8_module_find_func(m, "joint");
     if (!step) /* for inference, eval has every operand */
