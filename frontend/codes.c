@@ -3,9 +3,11 @@
  *
  * `update` writes them with the weights, and `prepare` makes them of the weights as they are. So
  * they are stale once anybody else has given a weight, or a scale, another value. Then `prepare`
- * runs before the next function that reads them. Who has a weight's memory may write there at any
- * time. Then `prepare` runs before each such function, which costs about what quantizing the weights
- * in it would. Where they are not stale, `prepare` changes no bit. */
+ * runs before the next function that reads them. The amaxes that weights' scales follow from under
+ * `delayed` are kept in the same way, also with `requantize`: it changes no bit. Who has a weight's
+ * memory may write there at any time. Then `prepare` runs before each such function, which costs
+ * about what quantizing the weights in it would. Where they are not stale, `prepare` changes no bit.
+ */
 #include <string.h>
 
 #include "frontend/program.h"
@@ -21,6 +23,16 @@ static bool has_port(const f8_plan_func *f, int side, int32_t variable)
     return found;
 }
 
+/* Whether `prepare` writes codes, or amaxes of weights that `update` knows scales from. */
+static bool makes_kept(const fp8c_program *p, const f8_plan_func *prepare)
+{
+    const f8_plan *plan = &p->first->plan;
+    bool any = p->codes.n > 0;
+    for (uint32_t v = 0; v < plan->n_vars && !any; v++)
+        any = !strcmp(plan->var[v].name, "fp8.amax") && has_port(prepare, 1, (int32_t)v);
+    return any;
+}
+
 void f8_codes_begin(fp8c_program *p)
 {
     const f8_plan *plan = &p->first->plan;
@@ -30,8 +42,8 @@ void f8_codes_begin(fp8c_program *p)
         p->var[v].made = f8_is_weight_codes(plan->var[v].name);
         c->n += p->var[v].made;
     }
-    for (uint32_t f = 0; c->n && f < plan->n_funcs; f++)
-        if (!strcmp(plan->func[f].name, "prepare"))
+    for (uint32_t f = 0; f < plan->n_funcs; f++)
+        if (!strcmp(plan->func[f].name, "prepare") && makes_kept(p, &plan->func[f]))
             c->prepare = (int32_t)f;
     for (uint32_t v = 0; c->prepare >= 0 && v < plan->n_vars; v++)
         p->var[v].made_of = has_port(&plan->func[c->prepare], 0, (int32_t)v);

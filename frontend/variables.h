@@ -36,9 +36,9 @@ typedef struct f8_gradient_sums {
     bool stale; /* the last run was an `update`: kept gradients hold what they held before */
 } f8_gradient_sums;
 
-/* Codes of weights that are kept between runs. codes.c. */
+/* Codes of weights that are kept between runs, and amaxes of weights under `delayed`. codes.c. */
 typedef struct f8_kept_codes {
-    uint32_t n;      /* variables that hold them */
+    uint32_t n;      /* variables that hold codes or their scales */
     int32_t prepare; /* the function that makes them; -1: there are none */
     bool stale;      /* they may not be those of the weights */
     bool lent;       /* others have the memory of a weight, and may write it at any time */
