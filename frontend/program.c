@@ -307,8 +307,10 @@ static fp8c_status copy_variable(fp8c_program *p, int index, void *to, const voi
         status = f8_program_may_change(p, "fp8c_program_write", &diag);
     if (status == F8_OK)
         status = f8_sums_look(p, (uint32_t)index, &diag);
-    /* ranks run `prepare` together: there a reader gets what is there */
-    if (status == F8_OK && to && p->var[index].made && p->codes.stale && !f8_program_comm(p))
+    /* Ranks run `prepare` together, and a watcher's read runs nothing: there a reader gets what is
+     * there. */
+    if (status == F8_OK && to && p->var[index].made && p->codes.stale && !f8_program_comm(p) &&
+        !p->watched)
         status = f8_program_renew(p, &diag);
     bool keeps = false;
     if (status == F8_OK && from)

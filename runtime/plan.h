@@ -137,8 +137,8 @@ typedef struct f8_plan_func {
     uint32_t n_in, n_out;
     int64_t arena_bytes, lower_bound;
     /* 1 + the index of the function that runs in its place while an amax history is empty; 0: there
-     * is none. That one has the same ports, then inputs that carry variables: it uses the buffers
-     * of this one. */
+     * is none. It uses the buffers of this one: at their indices it has the same ports. Where this
+     * one's ports carry variables, and behind them, its ports carry some, too. */
     uint32_t first;
 } f8_plan_func;
 

@@ -199,7 +199,7 @@ static f8_status look_again(fp8c_program *p, int function, fp8c_found *f, f8_dia
     if (status == F8_OK)
         status = keep(p, function, &k, diag);
     if (status == F8_OK)
-        status = f8_sums_run(p, form, diag);
+        status = f8_codes_run(p, form, diag);
     if (status == F8_OK)
         status = look_at_gradients(p, f, diag);
     if (status == F8_OK)
