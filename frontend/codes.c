@@ -55,16 +55,6 @@ void f8_codes_changed(fp8c_program *p, uint32_t variable)
     p->codes.stale |= p->var[variable].made_of || p->var[variable].made;
 }
 
-/* Whether an element along the first axis of a state is of a weight: "LINEAR.w", "LINEAR.w.1". */
-static bool is_of_weight(const char *name)
-{
-    const char *dot = strrchr(name, '.');
-    if (dot && dot[1] >= '0' && dot[1] <= '9')
-        while (dot > name && *--dot != '.')
-            ;
-    return dot && dot[0] == '.' && dot[1] == 'w' && (dot[2] == 0 || dot[2] == '.');
-}
-
 f8_status f8_codes_keep(fp8c_program *p, uint32_t variable, const void *value, bool *keeps,
                         f8_diag *diag)
 {
@@ -82,7 +72,7 @@ f8_status f8_codes_keep(fp8c_program *p, uint32_t variable, const void *value, b
     f8_instance *instance = &p->now->instance;
     const f8_status status = instance->kind->read(instance, variable, was, diag);
     for (int64_t i = 0; status == F8_OK && i < e->n && *keeps; i++)
-        *keeps = !is_of_weight(e->name[i]) ||
+        *keeps = !e->is_param[i] ||
                  !memcmp(was + (size_t)i * each, (const uint8_t *)value + (size_t)i * each, each);
     a->free(a->user, was, bytes);
     return status;

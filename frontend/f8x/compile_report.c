@@ -28,16 +28,18 @@ static void keep_elements(const f8_unit *u, f8_arena *arena, f8_compile_report *
         const f8_elements *from = &u->elements[t->n_elements];
         const char **name = F8_NEW_ARRAY(arena, const char *, (size_t)from->n);
         f8_recipe *recipe = F8_NEW_ARRAY(arena, f8_recipe, (size_t)from->n);
+        bool *is_param = F8_NEW_ARRAY(arena, bool, (size_t)from->n);
         f8_element_alias *alias = F8_NEW_ARRAY(arena, f8_element_alias, (size_t)from->n_aliases);
-        for (int64_t i = 0; name && recipe && i < from->n; i++) {
+        for (int64_t i = 0; name && recipe && is_param && i < from->n; i++) {
             name[i] = f8_arena_strdup(arena, from->name[i]);
             recipe[i] = from->recipe[i]; /* its name is one of the table's */
+            is_param[i] = from->is_param[i];
         }
         for (int64_t i = 0; alias && i < from->n_aliases; i++)
             alias[i] = (f8_element_alias){from->alias[i].element,
                                           f8_arena_strdup(arena, from->alias[i].name)};
         t->elements[t->n_elements] =
-            (f8_elements){from->var, from->n, name, recipe, alias, from->n_aliases};
+            (f8_elements){from->var, from->n, name, recipe, is_param, alias, from->n_aliases};
     }
 }
 

@@ -28,6 +28,11 @@ static void wire_recipe(f8_wire *w, void *element)
         f8_wire_refuse(w, "it names a recipe that does not exist");
 }
 
+static void wire_flag(f8_wire *w, void *element)
+{
+    f8_wire_bool(w, element);
+}
+
 static void wire_alias(f8_wire *w, void *element)
 {
     f8_element_alias *a = element;
@@ -41,16 +46,19 @@ static void wire_elements(f8_wire *w, void *element)
     /* when reading, they are made here */
     const char **name = (const char **)e->name;
     f8_recipe *recipe = (f8_recipe *)e->recipe;
+    bool *is_param = (bool *)e->is_param;
     f8_element_alias *alias = (f8_element_alias *)e->alias;
-    int64_t recipes = e->n;
+    int64_t recipes = e->n, flags = e->n;
     f8_wire_i32(w, &e->var);
     F8_WIRE_ARRAY(w, name, e->n, f8_wire_names);
     F8_WIRE_ARRAY(w, recipe, recipes, wire_recipe);
+    F8_WIRE_ARRAY(w, is_param, flags, wire_flag);
     F8_WIRE_ARRAY(w, alias, e->n_aliases, wire_alias);
     e->name = name;
     e->recipe = recipe;
+    e->is_param = is_param;
     e->alias = alias;
-    if (f8_wire_reads(w) && recipes != e->n)
+    if (f8_wire_reads(w) && (recipes != e->n || flags != e->n))
         f8_wire_refuse(w, "it has elements of a state without a recipe");
     for (int64_t i = 0; f8_wire_reads(w) && i < e->n_aliases; i++)
         if (alias[i].element >= e->n)

@@ -69,6 +69,7 @@ static f8_status name_elements(f8_scaler *s, const f8_slots *t, const int32_t *v
     f8_unit *u = s->u;
     const char **name = F8_NEW_ARRAY(u->arena, const char *, t->n);
     f8_recipe *recipe = F8_NEW_ARRAY(u->arena, f8_recipe, t->n);
+    bool *is_param = F8_NEW_ARRAY(u->arena, bool, t->n);
     f8_element_alias *alias = F8_NEW_ARRAY(u->arena, f8_element_alias, t->n_aliases);
     f8_elements *grown = f8_arena_grow(u->arena, u->elements, u->n_elements, &u->elements_room,
                                        u->n_elements + n, sizeof *grown);
@@ -78,6 +79,7 @@ static f8_status name_elements(f8_scaler *s, const f8_slots *t, const int32_t *v
         const f8_slot *slot = &t->slot[i];
         name[slot->index] = element_name(u->arena, slot->linear, slot->kind, slot->ordinal);
         recipe[slot->index] = slot->recipe;
+        is_param[slot->index] = slot->param >= 0 || slot->kind == F8_OPERAND_W;
     }
     for (size_t i = 0; i < t->n_aliases; i++) {
         const f8_slot_alias *from = &t->alias[i];
@@ -86,8 +88,8 @@ static f8_status name_elements(f8_scaler *s, const f8_slots *t, const int32_t *v
             slot->index, element_name(u->arena, from->linear, slot->kind, from->ordinal)};
     }
     for (size_t i = 0; i < n; i++)
-        u->elements[u->n_elements++] =
-            (f8_elements){var[i], (int64_t)t->n, name, recipe, alias, (int64_t)t->n_aliases};
+        u->elements[u->n_elements++] = (f8_elements){
+            var[i], (int64_t)t->n, name, recipe, is_param, alias, (int64_t)t->n_aliases};
     return f8_arena_status(u->arena, u->diag);
 }
 

@@ -213,6 +213,7 @@ typedef struct f8_elements {
     int64_t n;
     const char *const *name;
     const f8_recipe *recipe;       /* of each operand: the rule of its scale */
+    const bool *is_param;          /* it is a weight, or another parameter as it is */
     const f8_element_alias *alias; /* an element's in the order of the linears */
     int64_t n_aliases;
 } f8_elements;

@@ -71,6 +71,41 @@ static void write_scale(change *c)
         write_it(c, "fp8.scale", 0.25f);
 }
 
+/* One element of a state of scales: an activation's, or that of a parameter that is x. */
+static void write_element(change *c, const char *state, const char *operand)
+{
+    const int i = fp8c_program_find_variable(of(c), state);
+    const char *name;
+    fp8c_variable v;
+    size_t bytes;
+    int64_t k = 0;
+    if (i < 0)
+        return;
+    while ((name = fp8c_program_element(of(c), i, k, 0)) && strcmp(name, operand))
+        k++;
+    ck_assert_msg(name != NULL, "no %s", operand);
+    codes_must(c->t, fp8c_program_variable(of(c), i, &v), state);
+    float *value = codes_read(c->t, of(c), state, &bytes);
+    value[v.type.rank > 1 ? k * v.type.dim[1] : k] *= c->number % 2 ? 2.5f : 0.25f;
+    codes_must(c->t, fp8c_program_write(of(c), i, value), operand);
+    free(value);
+}
+
+static void write_scale_of_x(change *c)
+{
+    write_element(c, "fp8.scale", "up.x");
+}
+
+static void write_scale_of_param(change *c)
+{
+    write_element(c, "fp8.scale", "ask.x");
+}
+
+static void write_history_of_param(change *c)
+{
+    write_element(c, "fp8.amax_history", "ask.x");
+}
+
 static void write_history(change *c)
 {
     const int i = fp8c_program_find_variable(of(c), "fp8.amax_history");
@@ -274,6 +309,9 @@ static const way ways[] = {
     {"a written weight", write_weight},
     {"a weight of two linears", write_tied},
     {"a written scale", write_scale},
+    {"a written scale of x", write_scale_of_x},
+    {"a written scale of a parameter", write_scale_of_param},
+    {"a written history of a parameter", write_history_of_param},
     {"a written history", write_history},
     {"a written amax", write_amax},
     {"written codes", write_codes},

@@ -6,7 +6,8 @@
 #include "tests/shared/api/api.h"
 
 /* Weights of every kind: of one linear; tied to an embedding; of two linears, one of which has it
- * transposed; under a dropout, which eval does not have; computed from a parameter. */
+ * transposed; under a dropout, which eval does not have; computed from a parameter; and a parameter
+ * that is a linear's x. */
 static const char codes_text[] __attribute__((unused)) =
     "module codes\n"
     "dim N = 10, C = 48, F = 80, V = 32\n"
@@ -17,6 +18,7 @@ static const char codes_text[] __attribute__((unused)) =
     "param twice: f32[C, C] normal(0.2)\n"
     "param dropped: f32[C, C] normal(0.2)\n"
     "param halved: f32[C, C] normal(0.2)\n"
+    "param asked: f32[N, C] normal(0.3)\n"
     "func forward(%tokens: i32[N], %targets: i32[N], %seed: i32[]) -> (%loss: f32[]) {\n"
     "  %x = embedding(wte, %tokens)\n"
     "  %h = add(%x, linear(gelu(linear(%x, up.weight, up.bias)), down.weight))\n"
@@ -24,7 +26,8 @@ static const char codes_text[] __attribute__((unused)) =
     "  %z = gelu(linear(%y, twice) {name = \"two\", transpose_b = true})\n"
     "  %d = gelu(linear(%z, dropout(dropped, %seed) {p = 0.25}) {name = \"drop\"})\n"
     "  %c = add(%h, linear(%d, mul(halved, 0.5)) {name = \"half\"})\n"
-    "  return cross_entropy(linear(%c, wte) {transpose_b = true, name = \"head\"}, %targets)\n"
+    "  %a = add(%c, linear(asked, twice) {name = \"ask\"})\n"
+    "  return cross_entropy(linear(%a, wte) {transpose_b = true, name = \"head\"}, %targets)\n"
     "}\n"
     "optimizer adamw {lr = 0.02, weight_decay = 0.1, clip = 1}\n";
 
