@@ -6,7 +6,7 @@
  * runs before the next function that reads them. The amaxes that weights' scales follow from under
  * `delayed` are kept in the same way, also with `requantize`: it changes no bit. Who has a weight's
  * memory may write there at any time. Then `prepare` runs before each such function, which costs
- * about what quantizing the weights in it would. Where they are not stale, `prepare` changes no bit.
+ * about what quantizing the weights in it would. Where nothing is stale, `prepare` changes no bit.
  */
 #include <string.h>
 

@@ -66,7 +66,8 @@ END_TEST
 
 /* ---- files ---- */
 
-/* A program from a .f8x file keeps codes, and knows when they are stale, as one that was compiled. */
+/* A program from a .f8x file keeps codes, and knows when they are stale, as one that was compiled.
+ */
 START_TEST(compiled_file)
 {
     const char *recipe_text = recipes[_i % 2];
@@ -94,8 +95,8 @@ START_TEST(compiled_file)
 }
 END_TEST
 
-/* A checkpoint of either is one of the other: `saves` trains on to what the others come to that go on
- * from its file. Codes are read from none, and are there after the load. */
+/* A checkpoint of either is one of the other: `saves` trains on to what the others come to that go
+ * on from its file. Codes are read from none, and are there after the load. */
 START_TEST(resumed)
 {
     const int saves = _i / 2;
@@ -177,8 +178,8 @@ static void run_failing(const codes_twins *t, const char *call, const char *func
     ck_assert_msg(status != FP8C_OK, "%s does not fail", call);
 }
 
-/* A run of an update, or of the `prepare` before a step, fails on the device. Then nothing more can be
- * read or run, so that nobody sees codes that are not those of the weights. */
+/* A run of an update, or of the `prepare` before a step, fails on the device. Then nothing more can
+ * be read or run, so that nobody sees codes that are not those of the weights. */
 START_TEST(failed_runs)
 {
     const codes_setup s = {.options = {.target = "cuda", .recipe = "delayed"}};
@@ -240,8 +241,8 @@ START_TEST(read_by_a_watcher)
         for (int k = 0; k < 2 && strcmp(functions[i], "update"); k++)
             codes_fill(t.p[k], functions[i], VOCABULARY, i);
         codes_must(&t,
-                   fp8c_program_run_witnessed(t.p[0], fp8c_program_function(t.p[0], functions[i]), 1,
-                                              read_codes, &w),
+                   fp8c_program_run_witnessed(t.p[0], fp8c_program_function(t.p[0], functions[i]),
+                                              1, read_codes, &w),
                    functions[i]);
         codes_must(&t, fp8c_program_run(t.p[1], fp8c_program_function(t.p[1], functions[i])),
                    functions[i]);

@@ -28,8 +28,8 @@ static int device_of(const char *target)
 typedef struct change {
     const codes_twins *t;
     int twin, number;
-    int device; /* DLPack's, where variables are */
-    float *lent[2]; /* a weight's memory that the caller has, by twin; NULL: none */
+    int device;           /* DLPack's, where variables are */
+    float *lent[2];       /* a weight's memory that the caller has, by twin; NULL: none */
     fp8c_program *source; /* of carries; NULL: none yet */
 } change;
 
@@ -51,7 +51,8 @@ static float *values(const change *c, const char *name, float factor)
 static void write_it(change *c, const char *name, float factor)
 {
     float *value = values(c, name, factor);
-    codes_must(c->t, fp8c_program_write(of(c), fp8c_program_find_variable(of(c), name), value), name);
+    codes_must(c->t, fp8c_program_write(of(c), fp8c_program_find_variable(of(c), name), value),
+               name);
     free(value);
 }
 
@@ -164,7 +165,8 @@ static void load_state(change *c)
     codes_must(c->t, fp8c_program_save(of(c), file, NULL), "save");
     codes_fill(of(c), "micro_step", VOCABULARY, c->number);
     for (int i = 0; i < 3; i++) {
-        codes_must(c->t, fp8c_program_run(of(c), fp8c_program_function(of(c), "micro_step")), "step");
+        codes_must(c->t, fp8c_program_run(of(c), fp8c_program_function(of(c), "micro_step")),
+                   "step");
         codes_must(c->t, fp8c_program_run(of(c), fp8c_program_function(of(c), "update")), "update");
     }
     codes_must(c->t, fp8c_program_load(of(c), file, 0, NULL), "load");
@@ -198,7 +200,8 @@ static void load_nothing(change *c)
     ck_assert_int_ne(fp8c_program_load(of(c), "/dev/null", 0, NULL), FP8C_OK);
 }
 
-/* From now on the caller has the weight's memory; in later rounds it writes there, and says nothing. */
+/* From now on the caller has the weight's memory; in later rounds it writes there, and says
+ * nothing. */
 static void write_lent(change *c)
 {
     fp8c_variable v;
@@ -210,10 +213,10 @@ static void write_lent(change *c)
 static void view(change *c)
 {
     fp8c_tensor_view view;
-    codes_must(c->t,
-               fp8c_program_variable_view(of(c), fp8c_program_find_variable(of(c), "down.weight"),
-                                          &view),
-               "view");
+    codes_must(
+        c->t,
+        fp8c_program_variable_view(of(c), fp8c_program_find_variable(of(c), "down.weight"), &view),
+        "view");
     c->lent[c->twin] = view.data;
     write_lent(c);
 }
@@ -247,10 +250,10 @@ static void bind(change *c)
 static void unbind(change *c)
 {
     bind(c);
-    codes_must(c->t,
-               fp8c_program_bind_variable(of(c), fp8c_program_find_variable(of(c), "down.weight"),
-                                          NULL),
-               "unbind");
+    codes_must(
+        c->t,
+        fp8c_program_bind_variable(of(c), fp8c_program_find_variable(of(c), "down.weight"), NULL),
+        "unbind");
     free(c->lent[c->twin]);
     c->lent[c->twin] = NULL;
 }
@@ -266,7 +269,8 @@ static void carry(change *c)
     }
     if (c->twin == 0) { /* another history each time */
         codes_fill(c->source, "micro_step", VOCABULARY, c->number);
-        codes_must(c->t, fp8c_program_run(c->source, fp8c_program_function(c->source, "micro_step")),
+        codes_must(c->t,
+                   fp8c_program_run(c->source, fp8c_program_function(c->source, "micro_step")),
                    "step");
         codes_must(c->t, fp8c_program_run(c->source, fp8c_program_function(c->source, "update")),
                    "update");
@@ -279,10 +283,10 @@ static void find_nonfinite(change *c)
     fp8c_found found = {.struct_size = sizeof found};
     write_weight(c);
     codes_fill(of(c), "micro_step", VOCABULARY, 1);
-    codes_must(c->t,
-               fp8c_program_find_nonfinite(of(c), fp8c_program_function(of(c), "micro_step"), 1,
-                                           &found),
-               "find");
+    codes_must(
+        c->t,
+        fp8c_program_find_nonfinite(of(c), fp8c_program_function(of(c), "micro_step"), 1, &found),
+        "find");
     ck_assert_ptr_null(found.tensor);
 }
 
@@ -291,7 +295,8 @@ static void not_finite(change *c)
     size_t bytes;
     float *w = codes_read(c->t, of(c), "twice", &bytes);
     w[7] = c->number % 2 ? INFINITY : NAN;
-    codes_must(c->t, fp8c_program_write(of(c), fp8c_program_find_variable(of(c), "twice"), w), "twice");
+    codes_must(c->t, fp8c_program_write(of(c), fp8c_program_find_variable(of(c), "twice"), w),
+               "twice");
     free(w);
     codes_fill(of(c), "eval", VOCABULARY, 4);
     const int f = fp8c_program_function(of(c), "eval");
@@ -335,9 +340,11 @@ enum { WAYS = sizeof ways / sizeof *ways, LENDS = sizeof lends / sizeof *lends }
 
 static const struct {
     const char *target, *recipe;
-} programs[] = {{"cpu", "delayed"},       {"cpu", "delayed {history = 1}"},
-                {"cpu", "block"},         {"reference", "delayed"},
-                {"cuda", "delayed"},      {"cuda", "block"}};
+} programs[] = {{"cpu", "delayed {history = 1}"},
+                {"cpu", "block"},
+                {"reference", "delayed"},
+                {"cuda", "delayed"},
+                {"cuda", "block"}};
 enum { PROGRAMS = sizeof programs / sizeof *programs, ON_GPU = 2 };
 
 /* Changes both twins before a function. All results are equal, and so are variables in the end. */

@@ -24,7 +24,8 @@ static void write_rows(const codes_twins *t)
         float *w = codes_read(t, t->p[i], "up.weight", &bytes);
         for (size_t k = 0; k < bytes / sizeof *w; k++)
             w[k] *= 5;
-        codes_must(t, fp8c_program_write(t->p[i], fp8c_program_find_variable(t->p[i], "up.weight"), w),
+        codes_must(t,
+                   fp8c_program_write(t->p[i], fp8c_program_find_variable(t->p[i], "up.weight"), w),
                    "up.weight");
         free(w);
     }
@@ -34,13 +35,11 @@ static void body(const fp8c_comm *comm, void *user)
 {
     world *w = user;
     char what[128];
-    const codes_setup s = {.dims = w->dims,
-                           .n_dims = w->n_dims,
-                           .options = {.target = "cpu",
-                                       .recipe = w->recipe,
-                                       .threads = 1,
-                                       .comm = comm,
-                                       .zero = w->zero}};
+    const codes_setup s = {
+        .dims = w->dims,
+        .n_dims = w->n_dims,
+        .options = {
+            .target = "cpu", .recipe = w->recipe, .threads = 1, .comm = comm, .zero = w->zero}};
     snprintf(what, sizeof what, "%s, rank %d of %d, stage %d", w->recipe, comm->rank, w->ranks,
              w->zero);
     codes_twins t = codes_open(&s);

@@ -1,6 +1,6 @@
-/* A weight's scale under `delayed` is known before the weight is: it follows from the most that AdamW
- * can make of it (passes/unit/formulas.h, f8_adamw_reach). So no code of a weight saturates, whatever
- * gradients come: the tests write those themselves. */
+/* A weight's scale under `delayed` is known before the weight is: it follows from the most that
+ * AdamW can make of it (passes/unit/formulas.h, f8_adamw_reach). So no code of a weight saturates,
+ * whatever gradients come: the tests write those themselves. */
 #include "tests/shared/api/codes_case.h"
 #include "tests/shared/suite.h"
 
@@ -9,18 +9,19 @@
 enum { ROW = 32, COLUMNS = 16, ELEMENTS = ROW * COLUMNS, UPDATES = 40 };
 
 /* `zeros` begins as zeros. Its gradient is the tests'. */
-static const char text[] = "module reach\n"
-                           "param wte: f32[16, 32] normal(0.5)\n"
-                           "param zeros: f32[32, 16] zeros\n"
-                           "param free: f32[16, 32] normal(0.1)\n"
-                           "func forward(%%tokens: i32[8], %%targets: i32[8]) -> (%%loss: f32[]) {\n"
-                           "  %%x = embedding(wte, %%tokens)\n"
-                           "  %%y = add(%%x, linear(linear(%%x, zeros), free))\n"
-                           "  return cross_entropy(linear(%%y, wte) {transpose_b = true, name = "
-                           "\"head\"}, %%targets)\n"
-                           "}\n"
-                           "optimizer adamw {%s}\n"
-                           "recipe \"head\" = bf16\n";
+static const char text[] =
+    "module reach\n"
+    "param wte: f32[16, 32] normal(0.5)\n"
+    "param zeros: f32[32, 16] zeros\n"
+    "param free: f32[16, 32] normal(0.1)\n"
+    "func forward(%%tokens: i32[8], %%targets: i32[8]) -> (%%loss: f32[]) {\n"
+    "  %%x = embedding(wte, %%tokens)\n"
+    "  %%y = add(%%x, linear(linear(%%x, zeros), free))\n"
+    "  return cross_entropy(linear(%%y, wte) {transpose_b = true, name = "
+    "\"head\"}, %%targets)\n"
+    "}\n"
+    "optimizer adamw {%s}\n"
+    "recipe \"head\" = bf16\n";
 
 typedef struct trainee {
     fp8c_context *ctx;
@@ -48,8 +49,8 @@ static void *read_all(const trainee *t, const char *name)
 
 static void run(const trainee *t, const char *function)
 {
-    ck_assert_msg(fp8c_program_run(t->p, fp8c_program_function(t->p, function)) == FP8C_OK, "%s: %s",
-                  function, fp8c_context_message(t->ctx));
+    ck_assert_msg(fp8c_program_run(t->p, fp8c_program_function(t->p, function)) == FP8C_OK,
+                  "%s: %s", function, fp8c_context_message(t->ctx));
 }
 
 /* lr: an option that replaces the optimizer's; 0: none. */
@@ -58,8 +59,8 @@ static trainee begin(const char *recipe_text, const char *optimizer, float lr)
     trainee t = {.ctx = new_context()};
     char whole[sizeof text + 256];
     snprintf(whole, sizeof whole, text, optimizer);
-    const codes_setup s = {.text = whole,
-                           .options = {.target = "cpu", .recipe = recipe_text, .threads = 1, .lr = lr}};
+    const codes_setup s = {
+        .text = whole, .options = {.target = "cpu", .recipe = recipe_text, .threads = 1, .lr = lr}};
     t.p = codes_compile(t.ctx, &s, 0);
     ck_assert_int_eq(fp8c_program_initialize(t.p, 1), FP8C_OK);
     const int scale = variable(&t, "fp8.scale");
@@ -135,7 +136,8 @@ static void update(const trainee *t, int kind, int step, double growth, bool ski
 static float decoded(uint8_t code) /* E4M3 */
 {
     const int exponent = code >> 3 & 15, fraction = code & 7;
-    const float value = exponent ? ldexpf(1 + fraction / 8.0f, exponent - 7) : ldexpf((float)fraction, -9);
+    const float value =
+        exponent ? ldexpf(1 + fraction / 8.0f, exponent - 7) : ldexpf((float)fraction, -9);
     return code & 0x80 ? -value : value;
 }
 
@@ -177,36 +179,39 @@ static const char *const histories[] = {"delayed", "delayed {history = 1}",
                                         "delayed {amax = most_recent, pow2 = true}"};
 enum { ADAMS = sizeof adams / sizeof *adams, HISTORIES = sizeof histories / sizeof *histories };
 
-/* After each of 40 updates, some of which are skipped, the newest entry of the weight's history is at
- * least its amax. Where gradients grow as they have to, an update moves the weight by 0.95 of the
- * bound: it is no larger than it need be. */
+/* After each of 40 updates, some of which are skipped, the newest entry of the weight's history is
+ * at least its amax. Where gradients grow as they have to, an update moves the weight by 0.95 of
+ * the bound: it is no larger than it need be. */
 static void check_bound(const adam *a, int kind, const char *history)
 {
     char optimizer[200], what[320];
     snprintf(optimizer, sizeof optimizer, "lr = %g, beta1 = %g, beta2 = %g, %s", a->lr, a->beta1,
              a->beta2, a->more);
     trainee t = begin(history, optimizer, 0);
-    const double most = (1 - a->beta1) / sqrt((1 - a->beta2) * (1 - a->beta1 * a->beta1 / a->beta2));
+    const double most =
+        (1 - a->beta1) / sqrt((1 - a->beta2) * (1 - a->beta1 * a->beta1 / a->beta2));
     double furthest = 0;
     for (int step = 0; step < UPDATES; step++) {
         const bool skip = step % 6 == 3;
         const float before = amax_of(&t, "zeros");
-        snprintf(what, sizeof what, "%s, %s, gradients %d, update %d", history, optimizer, kind, step);
+        snprintf(what, sizeof what, "%s, %s, gradients %d, update %d", history, optimizer, kind,
+                 step);
         const float last = newest(&t);
         update(&t, kind, step, a->beta1 > 0 ? a->beta2 / a->beta1 : 1, skip);
         const float amax = amax_of(&t, "zeros");
         const int f = fp8c_program_function(t.p, "update");
         const float lr = *(const float *)fp8c_program_buffer(
             t.p, f, FP8C_OUTPUT, fp8c_program_find_port(t.p, f, FP8C_OUTPUT, "lr"));
-        ck_assert_msg(amax <= newest(&t), "%s: amax %.9g after %.9g, history %.9g", what, (double)amax,
-                      (double)before, (double)newest(&t));
+        ck_assert_msg(amax <= newest(&t), "%s: amax %.9g after %.9g, history %.9g", what,
+                      (double)amax, (double)before, (double)newest(&t));
         if (skip)
             ck_assert(newest(&t) == last && amax == before);
         else
             furthest = fmax(furthest, (amax - before) / (lr * most));
         check_codes(&t, what, kind == TINY);
     }
-    ck_assert_msg(isfinite(furthest) && furthest <= 1 + 0x1p-8, "%s: %g of the bound", what, furthest);
+    ck_assert_msg(isfinite(furthest) && furthest <= 1 + 0x1p-8, "%s: %g of the bound", what,
+                  furthest);
     if (kind == GROWING && !strstr(a->more, "weight_decay") && !strstr(a->more, "clip"))
         ck_assert_msg(furthest > 0.95, "%s: %g of the bound", what, furthest);
     end(&t);
@@ -225,11 +230,11 @@ static const struct {
     int kind;
     float lr; /* an option that replaces the text's; 0: none */
 } unbounded[] = {
-    {{0.9, 0.81, 0.1, "eps = 1e-8"}, GROWING, 0},           /* beta1^2 = beta2 */
-    {{0.95, 0.5, 0.01, "eps = 1e-8"}, SPIKES, 0},           /* it is larger */
-    {{0, 0, 0.1, "eps = 1e-8"}, ONE_SIGN, 0},               /* their ratio is not defined */
-    {{0.9, 0.95, 0.1, "eps = 1e-30"}, TINY, 0},             /* a square of zero, and hardly an eps */
-    {{0.9, 0.95, 0.1, "weight_decay = 30"}, TURNING, 0},    /* it makes weights larger */
+    {{0.9, 0.81, 0.1, "eps = 1e-8"}, GROWING, 0},        /* beta1^2 = beta2 */
+    {{0.95, 0.5, 0.01, "eps = 1e-8"}, SPIKES, 0},        /* it is larger */
+    {{0, 0, 0.1, "eps = 1e-8"}, ONE_SIGN, 0},            /* their ratio is not defined */
+    {{0.9, 0.95, 0.1, "eps = 1e-30"}, TINY, 0},          /* a square of zero, and hardly an eps */
+    {{0.9, 0.95, 0.1, "weight_decay = 30"}, TURNING, 0}, /* it makes weights larger */
     {{0.9, 0.95, 1e-3, "weight_decay = 30"}, TURNING, 0.1f},
     {{0.9999999, 0.9999999, 0.1, "eps = 1e-8"}, ONE_SIGN, 0}, /* 1 - beta is mostly rounding */
 };
@@ -241,8 +246,8 @@ START_TEST(without_bound)
 {
     const adam *a = &unbounded[_i].adam;
     char optimizer[200];
-    snprintf(optimizer, sizeof optimizer, "lr = %g, beta1 = %.9g, beta2 = %.9g, %s", a->lr, a->beta1,
-             a->beta2, a->more);
+    snprintf(optimizer, sizeof optimizer, "lr = %g, beta1 = %.9g, beta2 = %.9g, %s", a->lr,
+             a->beta1, a->beta2, a->more);
     trainee t = begin("delayed {history = 1}", optimizer, unbounded[_i].lr);
     ck_assert_int_eq(codes_kept(t.p), 0);
     for (int step = 0; step < 12; step++) {

@@ -103,7 +103,8 @@ static inline int codes_kept(fp8c_program *p)
 }
 
 /* A variable's bytes, which the caller frees. Unlike `data`, this gives nobody its memory. */
-static inline void *codes_read(const codes_twins *t, fp8c_program *p, const char *name, size_t *bytes)
+static inline void *codes_read(const codes_twins *t, fp8c_program *p, const char *name,
+                               size_t *bytes)
 {
     fp8c_variable v;
     const int i = fp8c_program_find_variable(p, name);
@@ -188,19 +189,21 @@ static inline void codes_fill(fp8c_program *p, const char *function, int vocabul
         int32_t *ids = fp8c_program_buffer(p, f, FP8C_INPUT, i);
         ck_assert_ptr_nonnull(ids);
         for (int64_t k = 0; k < fp8c_type_bytes(&port.type) / 4; k++)
-            ids[k] = (int32_t)((k * k * 5 + 3 * k * number + 7 * (*port.name) + number) % vocabulary);
+            ids[k] =
+                (int32_t)((k * k * 5 + 3 * k * number + 7 * (*port.name) + number) % vocabulary);
     }
 }
 
 static inline void codes_run(const codes_twins *t, const char *function)
 {
     for (int i = 0; i < 2; i++)
-        codes_must(t, fp8c_program_run(t->p[i], fp8c_program_function(t->p[i], function)), function);
+        codes_must(t, fp8c_program_run(t->p[i], fp8c_program_function(t->p[i], function)),
+                   function);
 }
 
 /* eval or micro_step of both, on batch `number`: equal results. */
-static inline void codes_step(const codes_twins *t, const char *function, int vocabulary, int number,
-                              const char *what)
+static inline void codes_step(const codes_twins *t, const char *function, int vocabulary,
+                              int number, const char *what)
 {
     for (int i = 0; i < 2; i++)
         codes_fill(t->p[i], function, vocabulary, number);
