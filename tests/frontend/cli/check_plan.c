@@ -123,9 +123,39 @@ static void check_budgets(const records *all)
         ck_assert_ptr_nonnull(strstr(text_of(r, "error"), "the least possible share"));
         ck_assert_ptr_null(find(all, "budget", n + 1));
     } else {
-        ck_assert_int_eq(n, 14);
+        ck_assert_int_eq(n, 13);
     }
 }
+
+static double codes_of(const records *all)
+{
+    const json_t *memory = find(all, "memory", 0);
+    return (double)json_integer_value(
+        json_object_get(json_object_get(memory, "bytes"), "weight codes"));
+}
+
+/* Codes of weights are in the plan. With a budget none are kept: the rows of the table are those of
+ * a program without. */
+START_TEST(plan_of_codes)
+{
+    records with, without;
+    f8_cli_result r = F8_CLI("plan", GPT, "--recipe", "delayed", "--budgets", "0.7,0.5", "--json",
+                             "-", SMALL);
+    f8_cli_ok(r);
+    parse(&with, r.out);
+    r = F8_CLI("plan", GPT, "--recipe", "delayed", "--budgets", "0.7,0.5", "--requantize", "--json",
+               "-", SMALL);
+    f8_cli_ok(r);
+    parse(&without, r.out);
+    ck_assert_double_gt(codes_of(&with), 0);
+    ck_assert_double_eq(codes_of(&without), 0);
+    for (int i = 1; i < 3; i++)
+        ck_assert_double_eq(number(find(&with, "budget", i), "planned_bytes"),
+                            number(find(&without, "budget", i), "planned_bytes"));
+    drop(&with);
+    drop(&without);
+}
+END_TEST
 
 START_TEST(plan_records)
 {
@@ -134,7 +164,7 @@ START_TEST(plan_records)
     if (_i > 0 && f8_cli_sanitized()) /* a dozen plans each, of the same code */
         return;
     const f8_cli_result r = F8_CLI("plan", GPT, "--recipe", _i == 2 ? "mxfp8" : "delayed",
-                                   "--target", targets[_i], "--json", "-", SMALL);
+                                   "--target", targets[_i], "--requantize", "--json", "-", SMALL);
     f8_cli_ok(r);
     parse(&all, r.out);
     const json_t *m;
@@ -464,8 +494,8 @@ START_TEST(train_within_a_budget)
         snprintf(state[i], sizeof state[i], "%s", f8_cli_temp(i ? "state.1" : "state.0"));
         const char *const with[] = {
             "train", GPT,      "--recipe", "delayed",      "--data", data,  "--steps",
-            "3",     "--json", "-",        "--save-state", state[i], SMALL, i ? "--memory" : NULL,
-            "0.5",   NULL};
+            "3",     "--json", "-",        "--save-state", state[i], SMALL, "--requantize",
+            i ? "--memory" : NULL, "0.5",  NULL};
         const f8_cli_result r = f8_cli_run(with);
         f8_cli_ok(r);
         parse(&runs[i], r.out);
@@ -529,6 +559,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_unchecked_fixture(t, f8_cli_setup, f8_cli_teardown);
     tcase_add_loop_test(t, plan_records, 0, 3);
+    tcase_add_test(t, plan_of_codes);
     tcase_add_test(t, plan_within_a_budget);
     tcase_add_test(t, plan_counts_parameters);
     tcase_add_test(t, plan_counts_launches);
