@@ -195,17 +195,19 @@ static bool has_edge(const f8_scheduler *s, uint32_t from, uint32_t to)
 }
 
 /* A layer's two products of one gradient have their turns one after the other. The weight's waits
- * for the other, which all that follows needs: so it runs beside what follows, and not beside it. */
+ * for the other, which all that follows needs: so it runs beside the row kernels that follow, and not
+ * beside that one. */
 static void products_first(const f8_scheduler *s, uint32_t *order)
 {
-    for (uint32_t i = s->lowered->n_groups; i-- > 1;) {
-        const uint32_t first = order[i - 1], second = order[i];
-        const f8_group *group = s->lowered->group;
-        if (!group[first].beside || group[second].beside ||
-            group[second].kind != F8_GROUP_GEMM || has_edge(s, first, second))
+    const f8_group *group = s->lowered->group;
+    for (uint32_t i = 1; i < s->lowered->n_groups; i++) {
+        const uint32_t moved = order[i];
+        uint32_t at = i;
+        if (group[moved].kind != F8_GROUP_GEMM || group[moved].beside)
             continue;
-        order[i - 1] = second;
-        order[i] = first;
+        for (; at > 0 && group[order[at - 1]].beside && !has_edge(s, order[at - 1], moved); at--)
+            order[at] = order[at - 1];
+        order[at] = moved;
     }
 }
 
