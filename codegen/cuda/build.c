@@ -18,10 +18,11 @@ static f8_status begin(f8_build *b)
         return f8_fail(b->diag, F8_ERR_INPUT, F8_NOWHERE,
                        "target %s: options.cuda has no NVRTC to compile with", b->facts->name);
     if (b->options->dependent_launch && b->facts->sm < 90)
-        return f8_fail(b->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                       "dependent_launch: %s has no programmatic dependent launch, sm_90a and later "
-                       "have",
-                       b->facts->name);
+        return f8_fail(
+            b->diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+            "dependent_launch: %s has no programmatic dependent launch, sm_90a and later "
+            "have",
+            b->facts->name);
     b->plan->dependent_launch = b->options->dependent_launch;
     return F8_OK;
 }

@@ -4,9 +4,9 @@
  * The branch is a stream of its own, in which such GEMMs follow one another. Each begins after all
  * steps before it, so it reads what it should. Places are shared by the order of steps, so another
  * step has to wait for the branch where bytes say so: where it accesses what a GEMM of the branch
- * writes, or writes what one reads. It waits for the last such GEMM, which is after the others. Steps
- * that it follows in its own stream have waited already for what they had to follow; so f8_bytes,
- * which knows the last write and the reads since, is enough. */
+ * writes, or writes what one reads. It waits for the last such GEMM, which is after the others.
+ * Steps that it follows in its own stream have waited already for what they had to follow; so
+ * f8_bytes, which knows the last write and the reads since, is enough. */
 #include "codegen/plan/merge.h"
 
 typedef struct follower {

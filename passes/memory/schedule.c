@@ -195,8 +195,8 @@ static bool has_edge(const f8_scheduler *s, uint32_t from, uint32_t to)
 }
 
 /* A layer's two products of one gradient have their turns one after the other. The weight's waits
- * for the other, which all that follows needs: so it runs beside the row kernels that follow, and not
- * beside that one. */
+ * for the other, which all that follows needs: so it runs beside the row kernels that follow, and
+ * not beside that one. */
 static void products_first(const f8_scheduler *s, uint32_t *order)
 {
     const f8_group *group = s->lowered->group;

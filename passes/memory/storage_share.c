@@ -313,8 +313,8 @@ static uint32_t second_behind(const f8_storage *s, const uint32_t *position, uin
     return next[1];
 }
 
-/* The first position after `from` of a group that takes long, or of one that does not, but for GEMMs
- * that run beside others. */
+/* The first position after `from` of a group that takes long, or of one that does not, but for
+ * GEMMs that run beside others. */
 static uint32_t next_of(const f8_storage *s, const uint32_t *position, uint32_t from, bool is_long)
 {
     uint32_t next = s->lowered->n_groups - 1;

@@ -138,7 +138,7 @@ typedef struct f8_options {
     const f8_stored_as *stored_as; /* or exactly these */
     size_t n_stored_as;
     bool inference;          /* eval only: no backward, no optimizer */
-    bool wgrad_branch; /* CUDA: GEMMs of weights' gradients run beside other groups (f8_group.beside) */
+    bool wgrad_branch; /* CUDA: GEMMs of weights' gradients run beside others (f8_group.beside) */
     /* give out samples of the linears' operands as results of micro_step: scale/calibrate.c */
     bool calibrate;
     /* inference: eval computes in high precision and keeps the amaxes that `delayed` takes its

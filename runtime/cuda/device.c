@@ -197,7 +197,8 @@ static const struct {
 };
 
 /* A table in which what the library has not stays NULL. */
-static void optional_symbols(const f8_dynlib *file, const char *const *names, size_t count, void *table)
+static void optional_symbols(const f8_dynlib *file, const char *const *names, size_t count,
+                             void *table)
 {
     for (size_t i = 0; i < count; i++) {
         void *symbol = f8_dynlib_find(file, names[i]);

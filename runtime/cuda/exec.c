@@ -53,10 +53,11 @@ static f8_status check_dependent_launch(const f8_cuda_exec *x, f8_diag *diag)
     const int driver = x->cuda->facts.driver;
     if (!x->plan->dependent_launch || (x->cuda->more.cuLaunchKernelEx && driver >= SINCE))
         return F8_OK;
-    return f8_fail(diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
-                   "dependent_launch: the driver serves CUDA %d.%d, whose graphs have no programmatic "
-                   "dependent launch; CUDA 12.3 has it. Without the option the results are the same",
-                   driver / 1000, driver % 1000 / 10);
+    return f8_fail(
+        diag, F8_ERR_UNSUPPORTED, F8_NOWHERE,
+        "dependent_launch: the driver serves CUDA %d.%d, whose graphs have no programmatic "
+        "dependent launch; CUDA 12.3 has it. Without the option the results are the same",
+        driver / 1000, driver % 1000 / 10);
 }
 
 static f8_status check_ranks(const f8_cuda_exec *x, f8_diag *diag)

@@ -619,7 +619,8 @@ int f8_emu_run(const f8_emu_launch *launch)
     f8_emu_faults_catch(&B.host, on_fault);
     _mm_setcsr(0x1f80); /* the default: to nearest, subnormals kept, no traps */
     for (int64_t i = 0; i < launch->blocks && !B.failure; i++) {
-        /* Taking memory out of reach takes long: of two blocks, which run the same code as others. */
+        /* Taking memory out of reach takes long: of two blocks, which run the same code as others.
+         */
         run_block((int64_t)at, launch->dependent && (i == 0 || i == launch->blocks - 1));
         at = (at + step) % (uint64_t)launch->blocks;
     }

@@ -1,9 +1,9 @@
 /* Graphs: what was captured, with its order. See stream.h.
  *
- * A graph is a list of works in the order of their calls. Each has a lane, the stream that did it, and
- * comes after the work before it of the same lane. A WAIT also comes after a work of another lane. All
- * of a launch runs one after the other here; which lane goes on where several could decides what a
- * missing WAIT does. */
+ * A graph is a list of works in the order of their calls. Each has a lane, the stream that did it,
+ * and comes after the work before it of the same lane. A WAIT also comes after a work of another
+ * lane. All of a launch runs one after the other here; which lane goes on where several could
+ * decides what a missing WAIT does. */
 #include "tests/emulator/stream.h"
 
 #include <stdlib.h>
@@ -49,7 +49,8 @@ bool f8_emu_append_copy(struct CUgraph_st *g, const work *from)
         w.kernel.params = malloc(params);
     if (w.data)
         w.data = malloc(w.move.bytes);
-    if ((from->kernel.params && !w.kernel.params) || (from->data && !w.data) || !f8_emu_append(g, &w)) {
+    if ((from->kernel.params && !w.kernel.params) || (from->data && !w.data) ||
+        !f8_emu_append(g, &w)) {
         f8_emu_work_free(&w);
         return false;
     }
@@ -135,7 +136,8 @@ bool f8_emu_graph_play(struct CUgraph_st *to, const struct CUgraph_st *from)
 
 bool f8_emu_graph_is_joined(const struct CUgraph_st *g)
 {
-    size_t reached[F8_EMU_LANES] = {[0] = g->n}; /* 1 + the last work that the first stream is after */
+    size_t reached[F8_EMU_LANES] = {
+        [0] = g->n}; /* 1 + the last work that the first stream is after */
     bool joined = true;
     for (size_t i = g->n; i-- > 0;) {
         const work *w = &g->work[i];

@@ -344,8 +344,7 @@ static CUresult launch(const CUlaunchConfig *c, CUfunction f, void **params, voi
     const f8_emu_device *d = f8_emu_device_now();
     if (!d || f->static_bytes + shared > (unsigned)d->optin)
         return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
-    f8_emu_kernel_call call = {f, grid_x, block_x, shared, malloc(f->kernel->params),
-                               dependent};
+    f8_emu_kernel_call call = {f, grid_x, block_x, shared, malloc(f->kernel->params), dependent};
     if (!call.params)
         return CUDA_ERROR_OUT_OF_MEMORY;
     memcpy(call.params, params[0], f->kernel->params);

@@ -202,8 +202,8 @@ static bool order(CUstream s)
     return s->apart || wait_for(s, legacy);
 }
 
-/* A capture takes a kernel that may begin before the one ahead ends only right behind a kernel, ours
- * or a library's: what a real driver makes of others is not written down. */
+/* A capture takes a kernel that may begin before the one ahead ends only right behind a kernel,
+ * ours or a library's: what a real driver makes of others is not written down. */
 static bool is_behind_kernel(CUstream s)
 {
     const struct CUgraph_st *g = captures_to(s);

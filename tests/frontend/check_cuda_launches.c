@@ -1,7 +1,8 @@
 /* How a GPU's kernels and GEMMs are launched changes no bit: programs with the options
- * dependent_launch and wgrad_branch are trained beside programs without them. On the emulator, which
- * finds out kernels that do not wait for the one ahead, and runs a branch as late or as early as its
- * events allow; or with FP8C_TEST_GPU on this machine's GPU. check_cuda_branch.c takes waits away. */
+ * dependent_launch and wgrad_branch are trained beside programs without them. On the emulator,
+ * which finds out kernels that do not wait for the one ahead, and runs a branch as late or as early
+ * as its events allow; or with FP8C_TEST_GPU on this machine's GPU. check_cuda_branch.c takes waits
+ * away. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -18,7 +19,8 @@ enum { STEPS = 3, VOCABULARY = 64 };
 static bool emulated;
 
 /* Odd sizes, one sequence; two blocks. */
-static const fp8c_dim dims[] = {{"B", 1}, {"T", 24}, {"C", 64}, {"H", 2}, {"L", 2}, {"V", VOCABULARY}};
+static const fp8c_dim dims[] = {{"B", 1}, {"T", 24}, {"C", 64},
+                                {"H", 2}, {"L", 2},  {"V", VOCABULARY}};
 static const char *const recipes[] = {"delayed", "block", "bf16", "f32"};
 static const char *const seeds[] = {"0", "5", "0", "0"};
 enum { RECIPES = 4, DIMS = sizeof dims / sizeof *dims };
@@ -119,8 +121,9 @@ END_TEST
 static const struct {
     const char *recipe, *order, *seed;
     bool dependent;
-} branches[] = {{"delayed", "0", "0", false}, {"delayed", "1", "0", true}, {"delayed", "0", "7", true},
-                {"block", "0", "0", false},   {"block", "0", "8", false},  {"bf16", "0", "0", true},
+} branches[] = {{"delayed", "0", "0", false}, {"delayed", "1", "0", true},
+                {"delayed", "0", "7", true},  {"block", "0", "0", false},
+                {"block", "0", "8", false},   {"bf16", "0", "0", true},
                 {"bf16", "1", "0", false},    {"f32", "0", "0", false}};
 enum { BRANCHES = sizeof branches / sizeof *branches };
 

@@ -1,7 +1,7 @@
-/* The branch of a graph: GEMMs of weights' gradients beside other steps. In plans of whole models no
- * step touches bytes of a GEMM that it has not waited for, by a comparison of all pairs; and beside
- * most such GEMMs a row kernel can run. Then waits are taken away from a plan, one by one: the
- * emulator, which runs a branch as late as events allow, gives wrong bits for each. */
+/* The branch of a graph: GEMMs of weights' gradients beside other steps. In plans of whole models
+ * no step touches bytes of a GEMM that it has not waited for, by a comparison of all pairs; and
+ * beside most such GEMMs a row kernel can run. Then waits are taken away from a plan, one by one:
+ * the emulator, which runs a branch as late as events allow, gives wrong bits for each. */
 #include "codegen/plan/parts.h"
 #include "runtime/cuda/exec.h"
 #include "runtime/cuda/internal.h"
@@ -109,7 +109,8 @@ END_TEST
 
 /* ---- waits that are missing ---- */
 
-static const f8_dim_override dims[] = {{"B", 1}, {"T", 32}, {"C", 64}, {"H", 2}, {"L", 5}, {"V", 64}};
+static const f8_dim_override dims[] = {{"B", 1}, {"T", 32}, {"C", 64},
+                                       {"H", 2}, {"L", 5},  {"V", 64}};
 
 static uint32_t func_named(const f8_plan *plan, const char *name)
 {
@@ -215,10 +216,12 @@ static cublasStatus_t see(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, co
     seen.stream[which] = s;
     seen.workspace[which] = workspace;
     seen.n[which]++;
-    return seen.next(handle, desc, alpha, a, la, b, lb, beta, c, lc, to, ld, algo, workspace, bytes, s);
+    return seen.next(handle, desc, alpha, a, la, b, lb, beta, c, lc, to, ld, algo, workspace, bytes,
+                     s);
 }
 
-/* While a graph is captured, GEMMs of the branch and others go to two streams, each with its own. */
+/* While a graph is captured, GEMMs of the branch and others go to two streams, each with its own.
+ */
 START_TEST(workspaces)
 {
     cuda_device d;

@@ -1,6 +1,6 @@
-/* Kernels for dependent launches: the real NVRTC compiles each of them without spills, and in the PTX
- * nothing of it comes before it waits for the kernel ahead but what it computes from parameters.
- * Without the option no text has a word of it. check_cuda_launches.c runs them. */
+/* Kernels for dependent launches: the real NVRTC compiles each of them without spills, and in the
+ * PTX nothing of it comes before it waits for the kernel ahead but what it computes from
+ * parameters. Without the option no text has a word of it. check_cuda_launches.c runs them. */
 #include "codegen/cuda/emit.h"
 #include "tests/shared/cuda/cuda_plan.h"
 #include "tests/shared/cuda/nvrtc_cache.h"
@@ -46,8 +46,8 @@ END_TEST
 /* The first of these between two places; `end` if there is none. */
 static const char *first_of(const char *at, const char *end)
 {
-    static const char *const accesses[] = {"ld.global", "st.global", "cp.async",  "atom.", "red.",
-                                           "ld.volatile", "st.volatile", "prefetch"};
+    static const char *const accesses[] = {"ld.global", "st.global",   "cp.async",    "atom.",
+                                           "red.",      "ld.volatile", "st.volatile", "prefetch"};
     const char *first = end;
     for (size_t i = 0; i < sizeof accesses / sizeof *accesses; i++) {
         const char *found = memmem(at, (size_t)(first - at), accesses[i], strlen(accesses[i]));
@@ -58,7 +58,8 @@ static const char *first_of(const char *at, const char *end)
 
 static void waits_first(const char *ptx, const f8_build_kernel *k)
 {
-    static const char wait[] = "griddepcontrol.wait;", allow[] = "griddepcontrol.launch_dependents;";
+    static const char wait[] = "griddepcontrol.wait;",
+                      allow[] = "griddepcontrol.launch_dependents;";
     char entry[64];
     snprintf(entry, sizeof entry, ".entry %s(", k->symbol);
     const char *at = strstr(ptx, entry);
@@ -82,8 +83,7 @@ START_TEST(each_waits_first)
     const char *arch = architectures[_i];
     if (!nvrtc_in_turn("check_cuda_dependent", arch) || !cuda_plan_compiler(&cuda))
         return;
-    build(&p, arch,
-          (f8_build_options){.cuda = cuda, .want_texts = true, .dependent_launch = true});
+    build(&p, arch, (f8_build_options){.cuda = cuda, .want_texts = true, .dependent_launch = true});
     ck_assert_uint_eq(p.stats.n_images, 1);
     for (uint32_t i = 0; i < p.stats.n_kernels; i++) {
         const f8_build_kernel *k = &p.stats.kernel[i];

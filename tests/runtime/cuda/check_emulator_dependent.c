@@ -1,5 +1,5 @@
-/* Dependent launches in the emulator: a kernel that may begin before the one ahead has ended is found
- * out if it touches device memory first, or ends without having waited; and such a launch is
+/* Dependent launches in the emulator: a kernel that may begin before the one ahead has ended is
+ * found out if it touches device memory first, or ends without having waited; and such a launch is
  * captured only right behind a kernel. */
 #include "tests/shared/cuda/emulator.h"
 #include "tests/shared/suite.h"
@@ -26,19 +26,20 @@ static void teardown(void)
 }
 
 /* Doubles x; WAIT stands before, or the header puts it there. */
-static const char text_of[] = "%s"
-                              "#include \"fp8c.cuh\"\n"
-                              "struct twice_params { float *x; f8_i64 n; };\n"
-                              "F8_KERNEL(twice, 64, 1)\n"
-                              "{\n"
-                              "    F8_SHARED(float, at, 64);\n"
-                              "    %s;\n"
-                              "    for (f8_i64 i = f8_block() * 64; i < p.n; i += f8_blocks() * 64) {\n"
-                              "        at[f8_thread()] = p.x[i + f8_thread()];\n"
-                              "        f8_sync();\n"
-                              "        p.x[i + f8_thread()] = at[f8_thread()] + at[f8_thread()];\n"
-                              "    }\n"
-                              "}\n";
+static const char text_of[] =
+    "%s"
+    "#include \"fp8c.cuh\"\n"
+    "struct twice_params { float *x; f8_i64 n; };\n"
+    "F8_KERNEL(twice, 64, 1)\n"
+    "{\n"
+    "    F8_SHARED(float, at, 64);\n"
+    "    %s;\n"
+    "    for (f8_i64 i = f8_block() * 64; i < p.n; i += f8_blocks() * 64) {\n"
+    "        at[f8_thread()] = p.x[i + f8_thread()];\n"
+    "        f8_sync();\n"
+    "        p.x[i + f8_thread()] = at[f8_thread()] + at[f8_thread()];\n"
+    "    }\n"
+    "}\n";
 
 enum { N = 640, GRID = 3 };
 #define DEFINE "#define F8_DEPENDENT_LAUNCH\n"
@@ -133,8 +134,8 @@ START_TEST(captures)
     for (int copies = 0; copies < 2; copies++) {
         ck_assert_int_eq(e.cu.cuStreamBeginCapture_v2(e.stream, CU_STREAM_CAPTURE_MODE_RELAXED), 0);
         ck_assert_int_eq(launch(f, &p, SERIALIZATION, 1), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-        ck_assert_int_eq(
-            e.cu.cuLaunchKernel(f, GRID, 1, 1, 64, 1, 1, 0, e.stream, params, NULL), 0);
+        ck_assert_int_eq(e.cu.cuLaunchKernel(f, GRID, 1, 1, 64, 1, 1, 0, e.stream, params, NULL),
+                         0);
         if (copies)
             ck_assert_int_eq(e.cu.cuMemsetD8Async(p.x, 0, 4, e.stream), 0);
         ck_assert_int_eq(launch(f, &p, SERIALIZATION, 1),

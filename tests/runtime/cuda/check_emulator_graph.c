@@ -1,5 +1,6 @@
-/* Graphs of the emulator that several streams were captured into: what waits order is in order, what
- * they do not is late or early as FP8C_EMULATOR_GRAPH says, and a broken capture is refused. */
+/* Graphs of the emulator that several streams were captured into: what waits order is in order,
+ * what they do not is late or early as FP8C_EMULATOR_GRAPH says, and a broken capture is refused.
+ */
 #include "tests/shared/cuda/emulator.h"
 #include "tests/shared/suite.h"
 
@@ -140,7 +141,8 @@ START_TEST(broken)
     /* recorded outside */
     ck_assert_int_eq(e.cu.cuEventRecord(ended, other), 0);
     begin();
-    ck_assert_int_eq(e.cu.cuStreamWaitEvent(e.stream, ended, 0), CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+    ck_assert_int_eq(e.cu.cuStreamWaitEvent(e.stream, ended, 0),
+                     CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
     /* of two captures */
     ck_assert_int_eq(e.cu.cuStreamBeginCapture_v2(third, CU_STREAM_CAPTURE_MODE_RELAXED), 0);
     ck_assert_int_eq(e.cu.cuEventRecord(forked, e.stream), 0);
