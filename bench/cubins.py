@@ -89,8 +89,9 @@ def trips(body):
         return 1
     for text in reversed(body[at:] + body[:at]):  # the last instruction that sets the counter
         step = re.search(rf"(?:IADD3|VIADD) {counter}, U?R\d+(?:\.reuse)?, (0x\w+)", text)
-        if step:
-            number, step = int(bound, 16), int(step.group(1), 16)
+        number = int(bound, 16)
+        if step and number + int(step.group(1), 16) > 0:  # else it is of a loop inside
+            step = int(step.group(1), 16)
             return (number + step if number < 0 else number) / step
     return 1
 
