@@ -169,6 +169,14 @@ F8_DEV f8_u32 f8_e5m2x2_sat(float x0, float x1)
     asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(r) : "f"(x1), "f"(x0));
     return r;
 }
+/* Sums of the low and of the high halves, two bf16, each rounded once: the bits of an f32 sum that is
+ * then rounded (codegen/cuda/rows_words.c). a * 1 is a, so the multiply-add is a sum; sm_89 has no other. */
+F8_DEV f8_u32 f8_add_bf16x2(f8_u32 a, f8_u32 b)
+{
+    f8_u32 r;
+    asm("fma.rn.bf16x2 %0, %1, %3, %2;" : "=r"(r) : "r"(a), "r"(b), "r"(0x3f803f80u));
+    return r;
+}
 F8_DEV float f8_from_bf16(f8_u32 code) { return f8_from_bits(code << 16); }
 F8_DEV float f8_from_f16(f8_u32 code)
 {

@@ -469,7 +469,9 @@ void f8_cuda_print_element(f8_cuda_printer *p, uint32_t n)
     case F8_K_INDEX: f8_cuda_line(p, "const f8_u32 v%u = (f8_u32)(c + e);", n); break;
     case F8_K_ROLL: element_of_roll(p, n); break;
     default:
-        if (!is_constant(i))
+        if (f8_cuda_adds_pairs(p, n))
+            f8_cuda_line(p, "const float v%u = f8_bf16_of(r%u, e);", n, n);
+        else if (!is_constant(i))
             print_operation(p, n);
         break;
     }
@@ -477,9 +479,10 @@ void f8_cuda_print_element(f8_cuda_printer *p, uint32_t n)
         return;
     if (p->l.near[i->near] == F8_CUDA_REGISTERS)
         f8_cuda_line(p, "k%d[u][e] = v%u;", i->near, n);
-    else if (p->l.near[i->near] == F8_CUDA_OWN)
-        f8_cuda_line(p, "z%d[e] = v%u;", i->near, n);
-    else
+    else if (p->l.near[i->near] == F8_CUDA_OWN) {
+        if (!f8_cuda_adds_pairs(p, n))
+            f8_cuda_line(p, "z%d[e] = v%u;", i->near, n);
+    } else
         f8_cuda_line(p, "k%d[c + e] = %s(v%u);", i->near,
                      i->kind == F8_KIND_F ? "f8_bits" : "f8_u32", n);
 }
@@ -516,6 +519,11 @@ bool f8_cuda_keeps(const f8_cuda_printer *p, uint32_t n)
     return has_slot(p, n) && f8_kinstr_known(&p->k->instr[n]) == p->stage;
 }
 
+bool f8_cuda_adds_pairs(const f8_cuda_printer *p, uint32_t n)
+{
+    return p->pairs[n] && !f8_cuda_is_kept(p, n);
+}
+
 uint32_t f8_cuda_needed(f8_cuda_printer *p, int32_t stage)
 {
     const f8_kernel *k = p->k;
@@ -532,7 +540,8 @@ uint32_t f8_cuda_needed(f8_cuda_printer *p, int32_t stage)
         if (i->op == F8_K_ROLL || f8_cuda_is_kept(p, n))
             continue;
         uint32_t operand[3];
-        const int operands = f8_kinstr_operands(i, operand);
+        const bool pair = f8_cuda_adds_pairs(p, n);
+        const int operands = f8_kinstr_operands(pair ? &k->instr[i->a] : i, operand);
         if (i->op == F8_K_STORE || f8_kinstr_is_partial(i))
             operand[0] = p->source[n];
         for (int o = 0; o < operands; o++)
@@ -550,7 +559,7 @@ void f8_cuda_store_plan(f8_cuda_printer *p)
     for (uint32_t n = 0; n < p->k->n_instrs; n++) {
         const f8_kinstr *i = &p->k->instr[n], *from = &p->k->instr[i->a];
         p->source[n] = i->a;
-        const bool call = from->op == F8_K_CALL && !has_slot(p, i->a);
+        const bool call = from->op == F8_K_CALL && !has_slot(p, i->a) && !p->pairs[i->a];
         if (f8_kinstr_is_partial(i)) {
             const bool small = f8_cuda_tile_element(p->k, i) == 2;
             p->put[n] = !small ? "f32" : call ? "bf16" : "upper";

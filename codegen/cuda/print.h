@@ -11,6 +11,8 @@
  *     v7    the value of instruction 7          w2[u]  what was loaded of buffer 2, as 32-bit words
  *     b2    buffer 2; q2 its current row        s7[e]  lanes of sum 7      m7  a running maximum
  *     i1    run-time integer 1                  k0     near slot 0         y7  what store 7 writes
+ *     o2    the thread's own vectors in the current row of buffer 2
+ *     r7    value 7 of a vector as words of two bf16 each
  *     h7[u] maximum 7 of the block that vector u of a thread lies in
  *     chunk what the ring has of the warp's row for the vector at hand; g7 what LOAD 7 brings next
  *     j7    the maxima 7 of a row, by block */
@@ -133,6 +135,7 @@ typedef struct f8_cuda_printer {
     uint32_t
         *source; /* by instruction: what a STORE takes its elements from (f8_cuda_store_plan) */
     const char **put; /* by instruction: the function a STORE writes with */
+    bool *pairs;      /* by instruction: a sum of two bf16 that is rounded to bf16 */
 } f8_cuda_printer;
 
 /* KEPT: the words of a LOAD stay in registers for the whole row. LOADED: they are in registers now.
@@ -175,6 +178,9 @@ void f8_cuda_print_store(f8_cuda_printer *p, uint32_t n);
 void f8_cuda_print_block(f8_cuda_printer *p, uint32_t n);
 /* The same inside the loops over vectors u and elements e at column c. */
 void f8_cuda_print_element(f8_cuda_printer *p, uint32_t n);
+
+/* Whether this stage adds instruction n two elements at a time, as words (rows_words.c). */
+bool f8_cuda_adds_pairs(const f8_cuda_printer *p, uint32_t n);
 
 /* Whether every value of instruction i is a bf16. */
 bool f8_cuda_is_bf16(const f8_kernel *k, const f8_kinstr *i);

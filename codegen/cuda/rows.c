@@ -250,6 +250,7 @@ static void print_points_body(f8_cuda_printer *p)
     f8_cuda_rows_late_loads(p);
     f8_cuda_rows_declare_taken(p);
     f8_cuda_rows_blocks(p);
+    f8_cuda_rows_add_pairs(p);
     f8_cuda_open(p, "F8_UNROLL for (int e = 0; e < %d; e++)", p->l.vector);
     f8_cuda_rows_elements(p);
     f8_cuda_close(p);
@@ -317,6 +318,7 @@ static void print_by_rows(f8_cuda_printer *p)
         f8_cuda_line(p, "const f8_i64 row = live ? own : a.i0 - 1;");
     }
     print_row(p);
+    f8_cuda_rows_vector_pointers(p, true);
     f8_cuda_ring_row(p);
     f8_cuda_rows_begin(p);
     for (int32_t stage = 0; stage < (int32_t)p->k->n_stages; stage++) {
@@ -404,8 +406,10 @@ f8_status f8_cuda_rows_emit(f8_text *t, const f8_target *target, const f8_kernel
     p.brought = F8_NEW_ARRAY(t->arena, uint64_t, k->n_instrs + 1);
     p.source = F8_NEW_ARRAY(t->arena, uint32_t, k->n_instrs + 1);
     p.put = F8_NEW_ARRAY(t->arena, const char *, k->n_instrs + 1);
+    p.pairs = F8_NEW_ARRAY(t->arena, bool, k->n_instrs + 1);
     if (t->arena->failed)
         return f8_arena_status(t->arena, d);
+    f8_cuda_rows_find_pairs(&p);
     f8_cuda_store_plan(&p);
     f8_cuda_ring_plan(&p);
     f8_cuda_print_functions(&p);

@@ -224,6 +224,12 @@ template <int V> F8_DEV void f8_pack_bf16(f8_u32 *w, const float *y)
     F8_UNROLL for (int e = 0; e < V; e += 2)
         w[e / 2] = f8_bf16x2(y[e], e + 1 < V ? y[e + 1] : 0.0f);
 }
+/* Sums of vectors of bf16, as words: each rounded to bf16. */
+template <int V> F8_DEV void f8_add_bf16(f8_u32 *r, const f8_u32 *a, const f8_u32 *b)
+{
+    F8_UNROLL for (int i = 0; i < (V + 1) / 2; i++)
+        r[i] = f8_add_bf16x2(a[i], b[i]);
+}
 /* For values that are bf16 already: it keeps every bit. */
 template <int V> F8_DEV void f8_pack_upper(f8_u32 *w, const float *y)
 {

@@ -2,7 +2,8 @@
  * rows_vector.c (loads, arithmetic and stores of a vector of columns), rows_blocks.c (values of
  * blocks of columns), rows_group.c (rows shared by groups of threads: stages), rows_reduce.c (their
  * reductions), rows_tiles.c (column reductions and transposed stores) and rows_tail.c (the end of a
- * launch), rows_ring.c (rows that come by bulk copies). Internal to these files. */
+ * launch), rows_ring.c (rows that come by bulk copies), rows_words.c (values as words of two bf16).
+ * Internal to these files. */
 #ifndef F8_CODEGEN_CUDA_ROWS_H
 #define F8_CODEGEN_CUDA_ROWS_H
 
@@ -13,6 +14,10 @@
 void f8_cuda_rows_u(f8_cuda_printer *p); /* opens the loop over a thread's vectors */
 /* Whether some vectors lie past the row's end, wholly or in part. */
 bool f8_cuda_rows_ragged(const f8_cuda_printer *p);
+/* o<i>: the thread's first vector of buffer i: of the row (`of_row`), or, where it moves on in a
+ * loop over columns, of the turn. Then it is printed before the loop. */
+void f8_cuda_rows_vector_pointers(f8_cuda_printer *p, bool of_row);
+void f8_cuda_rows_vectors_move(f8_cuda_printer *p, int columns); /* at the end of a loop's turn */
 /* Prints c, the vector's first column, and n, the number of columns from it to the row's end. */
 void f8_cuda_rows_column(f8_cuda_printer *p);
 void f8_cuda_rows_declare_words(f8_cuda_printer *p, uint32_t n); /* of LOAD n */
@@ -34,6 +39,14 @@ void f8_cuda_rows_stores(f8_cuda_printer *p, const char *live);
 /* Whether instruction n is a STORE to columns or a column reduction of this stage, whose elements
  * are gathered in y<n>. */
 bool f8_cuda_rows_takes(const f8_cuda_printer *p, uint32_t n);
+
+/* ---- rows_words.c: values that stand as words of two bf16 each ---- */
+
+void f8_cuda_rows_find_pairs(f8_cuda_printer *p); /* fills p->pairs, before any stage */
+/* The sums of this stage's vector that are added two at a time, before its elements. */
+void f8_cuda_rows_add_pairs(f8_cuda_printer *p);
+/* Whether what root n stores or sums stands as such words, and their name. */
+bool f8_cuda_rows_words(const f8_cuda_printer *p, uint32_t n, f8_cuda_name *name);
 
 /* ---- rows_ring.c: rows that come through a ring of bulk copies; nothing without one ---- */
 

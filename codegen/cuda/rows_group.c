@@ -42,9 +42,11 @@ void f8_cuda_rows_shared(f8_cuda_printer *p)
                          "f8_u32 *const k%u = (f8_u32 *)memory + f8_thread() / %d * %lld + %lld;",
                          s, l->group, (long long)l->near_words, (long long)l->near_at[s]);
         else if (l->near[s] == F8_CUDA_OWN)
-            f8_cuda_line(p, "f8_u8 *const k%u = memory + %lld + f8_thread() / %d * %lld;", s,
-                         (long long)l->near_at[s], l->group,
-                         (long long)(l->near_bytes[s] * f8_cuda_own_columns(l)));
+            f8_cuda_line(
+                p, "f8_u8 *const k%u = memory + %lld + f8_thread() / %d * %lld + lane * %d;", s,
+                (long long)l->near_at[s], l->group,
+                (long long)(l->near_bytes[s] * f8_cuda_own_columns(l)),
+                l->near_bytes[s] * l->vector);
     f8_cuda_rows_block_pointers(p);
 }
 
@@ -137,6 +139,14 @@ static bool stage_follows_blocks(const f8_cuda_printer *p)
     return false;
 }
 
+/* Where the vector at hand lies from k<slot> on. */
+static f8_cuda_name own_place(const f8_cuda_printer *p, int bytes)
+{
+    f8_cuda_name name;
+    snprintf(name.s, sizeof name.s, "(at + u * %d) * %d", f8_cuda_rows_step(p), bytes);
+    return name;
+}
+
 /* z<slot>: a vector of what the thread keeps for itself, as words where it is there already, else
  * as the values that will be put there. */
 static void take_own(f8_cuda_printer *p)
@@ -148,9 +158,9 @@ static void take_own(f8_cuda_printer *p)
         const int bytes = p->l.near_bytes[slot];
         if (f8_cuda_is_kept(p, n)) {
             f8_cuda_line(p, "f8_u32 z%d[%d];", slot, (p->l.vector * bytes + 3) / 4);
-            f8_cuda_line(p, "f8_get<%d, %d>(z%d, k%d + c * %d);", bytes, p->l.vector, slot, slot,
-                         bytes);
-        } else {
+            f8_cuda_line(p, "f8_get<%d, %d>(z%d, k%d + %s);", bytes, p->l.vector, slot, slot,
+                         own_place(p, bytes).s);
+        } else if (!f8_cuda_adds_pairs(p, n)) {
             f8_cuda_line(p, "float z%d[%d];", slot, p->l.vector);
         }
     }
@@ -163,10 +173,16 @@ static void put_own(f8_cuda_printer *p)
         if (!p->needed[n] || slot < 0 || p->l.near[slot] != F8_CUDA_OWN || f8_cuda_is_kept(p, n))
             continue;
         const int bytes = p->l.near_bytes[slot];
+        if (f8_cuda_adds_pairs(p, n)) {
+            f8_cuda_line(p, "f8_put<%d, %d>(k%d + %s, r%u);", bytes, p->l.vector, slot,
+                         own_place(p, bytes).s, n);
+            continue;
+        }
         f8_cuda_scope(p);
         f8_cuda_line(p, "f8_u32 x[%d];", (p->l.vector * bytes + 3) / 4);
         f8_cuda_line(p, "f8_pack_%s<%d>(x, z%d);", bytes == 2 ? "upper" : "f32", p->l.vector, slot);
-        f8_cuda_line(p, "f8_put<%d, %d>(k%d + c * %d, x);", bytes, p->l.vector, slot, bytes);
+        f8_cuda_line(p, "f8_put<%d, %d>(k%d + %s, x);", bytes, p->l.vector, slot,
+                     own_place(p, bytes).s);
         f8_cuda_close(p);
     }
 }
@@ -197,6 +213,7 @@ static void print_vectors(f8_cuda_printer *p, const char *ahead)
     f8_cuda_rows_declare_taken(p);
     f8_cuda_rows_declare_handed(p, skips);
     f8_cuda_rows_blocks(p);
+    f8_cuda_rows_add_pairs(p);
     if (ragged && !parts)
         f8_cuda_line(p, "const bool in = n > 0;");
     if (skips && hands)
@@ -256,8 +273,11 @@ static void print_turns_ahead(f8_cuda_printer *p, int each)
 static void print_ring_row(f8_cuda_printer *p)
 {
     const bool turns = f8_cuda_rows_has_tiles(p) || f8_cuda_ring_stage(p);
-    const int parts = turns ? p->l.parts : 1, step = f8_cuda_rows_step(p);
+    const bool unrolls = f8_cuda_ring_unrolls(p);
+    const int parts = turns || unrolls ? p->l.parts : 1, step = f8_cuda_rows_step(p);
     f8_cuda_ring_before(p);
+    f8_cuda_scope(p);
+    f8_cuda_rows_vector_pointers(p, false);
     if (p->l.whole)
         f8_cuda_scope(p);
     else
@@ -267,7 +287,7 @@ static void print_ring_row(f8_cuda_printer *p)
     f8_cuda_ring_turn(p);
     if (parts > 1)
         f8_cuda_open(p, "%s for (int part = 0; part < %d; part++)",
-                     f8_cuda_ring_unrolls(p) ? "F8_UNROLL" : "F8_ROLLED", parts);
+                     unrolls ? "F8_UNROLL" : "F8_ROLLED", parts);
     else
         f8_cuda_scope(p);
     if (parts > 1)
@@ -278,6 +298,8 @@ static void print_ring_row(f8_cuda_printer *p)
     f8_cuda_close(p);
     f8_cuda_ring_turned(p);
     f8_cuda_rows_tiles_read(p);
+    f8_cuda_rows_vectors_move(p, parts * step);
+    f8_cuda_close(p);
     f8_cuda_close(p);
 }
 

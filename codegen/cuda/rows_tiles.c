@@ -107,11 +107,15 @@ static void fill_tiles(f8_cuda_printer *p)
         if (!is_tiled(p, n))
             continue;
         const int bytes = f8_cuda_tile_element(p->k, &p->k->instr[n]);
+        f8_cuda_name words;
         f8_cuda_scope(p);
-        f8_cuda_line(p, "f8_u32 x[%d];", (bytes * p->l.vector + 3) / 4);
-        f8_cuda_line(p, "f8_pack_%s<%d>(x, y%u);", p->put[n], p->l.vector, n);
-        f8_cuda_line(p, "f8_put<%d, %d>(tiles + %lld + %s, x);", bytes, p->l.vector,
-                     (long long)tile_of(p, n), own_vector(p, bytes).s);
+        if (!f8_cuda_rows_words(p, n, &words)) {
+            snprintf(words.s, sizeof words.s, "x");
+            f8_cuda_line(p, "f8_u32 x[%d];", (bytes * p->l.vector + 3) / 4);
+            f8_cuda_line(p, "f8_pack_%s<%d>(x, y%u);", p->put[n], p->l.vector, n);
+        }
+        f8_cuda_line(p, "f8_put<%d, %d>(tiles + %lld + %s, %s);", bytes, p->l.vector,
+                     (long long)tile_of(p, n), own_vector(p, bytes).s, words.s);
         f8_cuda_close(p);
     }
 }

@@ -49,15 +49,74 @@ void f8_cuda_rows_column(f8_cuda_printer *p)
         f8_cuda_line(p, "const int n = %d;", v);
 }
 
-/* Where the vector at column c lies after its row's first element. Inside a wide row it is spelled
- * out: with c alone, the 64-bit address of each vector was computed anew. */
-static f8_cuda_name offset_of(const f8_cuda_printer *p)
+/* Whether addresses are spelled from the thread's first vector on. With c alone, the 64-bit address
+ * of each vector was computed anew. Kernels that test addresses have no registers for these
+ * pointers, nor have those with a ring from which several stages load; and where a ring brings one
+ * vector there is nothing to save. */
+static bool has_pointers(const f8_cuda_printer *p)
 {
-    f8_cuda_name name = {"c"};
-    if (p->inside)
-        snprintf(name.s, sizeof name.s, "at + lane * %d + u * %d", p->l.vector,
-                 f8_cuda_rows_step(p));
+    return p->aligned && !p->l.points &&
+           (!p->l.ring.chunks || (!p->l.whole && f8_cuda_ring_unrolls(p)));
+}
+
+/* Whether these pointers move on with a ring's loop over columns. Column sums have others there. */
+static bool pointers_move(const f8_cuda_printer *p)
+{
+    bool sums = false;
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        sums |= p->k->instr[n].op == F8_K_COLSUM;
+    return p->l.ring.chunks && !sums && has_pointers(p);
+}
+
+/* Where buffer `buffer` has the vector at column c. */
+static f8_cuda_name place_of(const f8_cuda_printer *p, int32_t buffer)
+{
+    const int step = f8_cuda_rows_step(p);
+    f8_cuda_name name;
+    if (!has_pointers(p) && p->inside)
+        snprintf(name.s, sizeof name.s, "q%d + at + lane * %d + u * %d", buffer, p->l.vector, step);
+    else if (!has_pointers(p))
+        snprintf(name.s, sizeof name.s, "q%d + c", buffer);
+    else if (pointers_move(p))
+        snprintf(name.s, sizeof name.s, "o%d + part * %d", buffer, step);
+    else
+        snprintf(name.s, sizeof name.s, "o%d + (%su * %d)", buffer, p->l.whole ? "" : "at + ",
+                 step);
     return name;
+}
+
+/* Whether this kernel has whole vectors of columns of buffer `buffer`, in stage `stage` if that is
+ * not negative: those of a LOAD that no ring brings, or of a STORE along rows. */
+static bool has_vectors(const f8_cuda_printer *p, uint32_t buffer, int32_t stage)
+{
+    const f8_kbuffer *b = &p->k->buffer[buffer];
+    for (uint32_t n = 0; n < p->k->n_instrs && !b->transposed; n++) {
+        const f8_kinstr *i = &p->k->instr[n];
+        if (i->buffer == (int32_t)buffer && (i->op == F8_K_LOAD || i->op == F8_K_STORE) &&
+            (i->ext & F8_EXT_COL) && (stage < 0 || (p->needed[n] && !f8_cuda_ring_brings(p, n))))
+            return true;
+    }
+    return false;
+}
+
+void f8_cuda_rows_vector_pointers(f8_cuda_printer *p, bool of_row)
+{
+    if (!has_pointers(p) || of_row == pointers_move(p))
+        return;
+    for (uint32_t i = 0; i < p->k->n_buffers; i++) {
+        const f8_kbuffer *b = &p->k->buffer[i];
+        if (has_vectors(p, i, of_row ? -1 : p->stage))
+            f8_cuda_line(p, "%s%s *%so%u = q%u + %slane * %d;", b->write ? "" : "const ",
+                         f8_cuda_element(b->dtype), of_row ? "const " : "", i, i,
+                         p->l.split ? "begin + " : "", p->l.vector);
+    }
+}
+
+void f8_cuda_rows_vectors_move(f8_cuda_printer *p, int columns)
+{
+    for (uint32_t i = 0; i < p->k->n_buffers && pointers_move(p); i++)
+        if (has_vectors(p, i, p->stage))
+            f8_cuda_line(p, "o%u += %d;", i, columns);
 }
 
 static bool is_column_load(const f8_kinstr *i)
@@ -108,15 +167,14 @@ static void print_load(f8_cuda_printer *p, uint32_t n, others of)
     const f8_kinstr *i = &p->k->instr[n];
     const int bytes = f8_cuda_bytes(p->k->buffer[i->buffer].dtype), v = p->l.vector;
     const long long shift = (long long)i->shift, group = (long long)i->group;
-    char at[96];
-    snprintf(at, sizeof at, "%s", offset_of(p).s);
+    f8_cuda_name at = place_of(p, i->buffer);
     if (is_scattered(p, i)) {
         f8_cuda_line(p, "f8_get_rolled<%d, %d>(w%u[u], q%d, (int)c, n, %lld, %lld);", bytes, v, n,
                      i->buffer, shift, group);
         return;
     }
     if (i->group)
-        snprintf(at, sizeof at, "f8_rolled((int)c, %lld, %lld)", shift, group);
+        snprintf(at.s, sizeof at.s, "q%d + f8_rolled((int)c, %lld, %lld)", i->buffer, shift, group);
     if (of == NO_OTHERS && f8_cuda_ring_brings(p, n)) {
         f8_cuda_ring_load(p, n);
         return;
@@ -124,10 +182,9 @@ static void print_load(f8_cuda_printer *p, uint32_t n, others of)
     if (of == EMPTY_OTHERS)
         f8_cuda_line(p, "f8_get_nothing<%d, %d>(w%u[u]);", bytes, v, n);
     else if (of == ANY_OTHERS)
-        f8_cuda_line(p, "f8_get_%s<%d, %d>(w%u[u], q%d + %s, n);", in_parts(p), bytes, v, n,
-                     i->buffer, at);
+        f8_cuda_line(p, "f8_get_%s<%d, %d>(w%u[u], %s, n);", in_parts(p), bytes, v, n, at.s);
     else
-        f8_cuda_line(p, "f8_get<%d, %d>(w%u[u], q%d + %s);", bytes, v, n, i->buffer, at);
+        f8_cuda_line(p, "f8_get<%d, %d>(w%u[u], %s);", bytes, v, n, at.s);
 }
 
 /* Whether this stage has to do LOAD n. */
@@ -280,8 +337,9 @@ bool f8_cuda_rows_takes(const f8_cuda_printer *p, uint32_t n)
 /* Declares what stores and column sums gather over a vector's elements. */
 void f8_cuda_rows_declare_taken(f8_cuda_printer *p)
 {
+    f8_cuda_name words;
     for (uint32_t n = 0; n < p->k->n_instrs; n++)
-        if (f8_cuda_rows_takes(p, n)) {
+        if (f8_cuda_rows_takes(p, n) && !f8_cuda_rows_words(p, n, &words)) {
             const bool word =
                 p->k->instr[n].op == F8_K_STORE &&
                 (p->put[n][0] == 'w' || p->put[n][0] == 'h' || !strcmp(p->put[n], "byte"));
@@ -291,11 +349,12 @@ void f8_cuda_rows_declare_taken(f8_cuda_printer *p)
 
 void f8_cuda_rows_elements(f8_cuda_printer *p)
 {
+    f8_cuda_name words;
     for (uint32_t n = 0; n < p->k->n_instrs; n++)
         if (p->needed[n] && !f8_kinstr_is_root(&p->k->instr[n]))
             f8_cuda_print_element(p, n);
     for (uint32_t n = 0; n < p->k->n_instrs; n++)
-        if (f8_cuda_rows_takes(p, n))
+        if (f8_cuda_rows_takes(p, n) && !f8_cuda_rows_words(p, n, &words))
             f8_cuda_line(p, "y%u[e] = %s;", n, f8_cuda_value(p, p->source[n]).s);
 }
 
@@ -314,12 +373,15 @@ static void print_puts(f8_cuda_printer *p, bool same, const char *parts)
         if (!is_along_row(p, n, same))
             continue;
         const int bytes = f8_cuda_bytes(p->k->buffer[i->buffer].dtype);
+        f8_cuda_name words;
+        if (!f8_cuda_rows_words(p, n, &words))
+            snprintf(words.s, sizeof words.s, "x%u", n);
         if (parts)
-            f8_cuda_line(p, "f8_put_%s<%d, %d>(q%d + c, x%u, n);", parts, bytes, p->l.vector,
-                         i->buffer, n);
+            f8_cuda_line(p, "f8_put_%s<%d, %d>(%s, %s, n);", parts, bytes, p->l.vector,
+                         place_of(p, i->buffer).s, words.s);
         else
-            f8_cuda_line(p, "f8_put%s<%d, %d>(q%d + %s, x%u);", p->l.ring.chunks ? "_far" : "",
-                         bytes, p->l.vector, i->buffer, offset_of(p).s, n);
+            f8_cuda_line(p, "f8_put%s<%d, %d>(%s, %s);", p->l.ring.chunks ? "_far" : "", bytes,
+                         p->l.vector, place_of(p, i->buffer).s, words.s);
     }
 }
 
@@ -328,10 +390,13 @@ void f8_cuda_rows_stores(f8_cuda_printer *p, const char *live)
 {
     for (int same = 0; same < 2; same++) {
         bool any = false;
+        f8_cuda_name words;
         for (uint32_t n = 0; n < p->k->n_instrs; n++) {
             if (!is_along_row(p, n, same))
                 continue;
             any = true;
+            if (f8_cuda_rows_words(p, n, &words))
+                continue;
             f8_cuda_line(p, "f8_u32 x%u[%d];", n,
                          words_of(p, p->k->buffer[p->k->instr[n].buffer].dtype));
             f8_cuda_line(p, "f8_pack_%s<%d>(x%u, y%u);", p->put[n], p->l.vector, n, n);

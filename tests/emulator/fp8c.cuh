@@ -190,6 +190,11 @@ F8_DEV f8_u32 f8_emu_bf16(float x)
     return x != x ? 0x7fffu : (u + 0x7fffu + (u >> 16 & 1)) >> 16;
 }
 F8_DEV f8_u32 f8_bf16x2(float x0, float x1) { return f8_emu_bf16(x0) | f8_emu_bf16(x1) << 16; }
+F8_DEV f8_u32 f8_add_bf16x2(f8_u32 a, f8_u32 b)
+{
+    return f8_bf16x2(f8_from_bits(a << 16) + f8_from_bits(b << 16),
+                     f8_from_bits(a & 0xffff0000u) + f8_from_bits(b & 0xffff0000u));
+}
 F8_DEV f8_u32 f8_emu_f16(float x)
 {
     const f8_u32 u = f8_bits(x) & 0x7fffffffu, sign = f8_bits(x) >> 16 & 0x8000u;

@@ -47,8 +47,9 @@ static const char *next_vector(const char *at, int *element, int64_t *bytes, int
 {
     int columns;
     for (; (at = strstr(at, "f8_")); at += 3) {
-        if (sscanf(at, "f8_get<%d, %d>(w%*d[u], q%d", element, &columns, buffer) != 3 &&
-            sscanf(at, "f8_put<%d, %d>(q%d", element, &columns, buffer) != 3)
+        if (sscanf(at, "f8_get<%d, %d>(w%*d[u], %*1[oq]%d", element, &columns, buffer) != 3 &&
+            sscanf(at, "f8_put<%d, %d>(%*1[oq]%d", element, &columns, buffer) != 3 &&
+            sscanf(at, "f8_put_far<%d, %d>(%*1[oq]%d", element, &columns, buffer) != 3)
             continue;
         *bytes = (int64_t)*element * columns;
         *bytes = *bytes > 16 ? 16 : *bytes;

@@ -119,6 +119,44 @@ START_TEST(round_bf16_matches)
 }
 END_TEST
 
+/* x + y of two finite bf16, rounded once: to odd where a double does not hold the sum, which keeps
+ * what the last rounding needs, then to bf16. */
+static float rounded_once(float x, float y)
+{
+    double s = (double)x + y;
+    const double t = s - x, rest = (x - (s - t)) + (y - t);
+    uint64_t u;
+    int exponent;
+    memcpy(&u, &s, sizeof u);
+    if (rest != 0 && u % 2 == 0)
+        s = nextafter(s, rest > 0 ? INFINITY : -INFINITY);
+    if (s == 0)
+        return (float)s;
+    frexp(s, &exponent);
+    const double unit = ldexp(1, exponent < -125 ? -133 : exponent - 8);
+    return (float)(rint(s / unit) * unit); /* at least 2^128: Inf */
+}
+
+/* Kernels add two bf16 with one rounding (codegen/cuda/rows_words.c), the others as f32, which is
+ * then rounded: the same bits. Every bf16 is added to some of all and some of a like exponent. */
+START_TEST(bf16_sums_round_once)
+{
+    const uint32_t begin = 20261128;
+    uint32_t seed = begin, different = 0;
+    for (uint32_t a = 0; a < 1 << 16; a++)
+        for (uint32_t n = 0; n < 256; n++) {
+            seed = seed * 1664525u + 1013904223u;
+            const uint16_t b = (uint16_t)(n % 2 ? seed >> 16 : a + (int)(seed >> 20) - 2048);
+            const float x = f8_bf16_to_f32((uint16_t)a), y = f8_bf16_to_f32(b);
+            if (!isfinite(x) || !isfinite(y))
+                continue;
+            float want = rounded_once(x, y), got = f8_round_bf16(x + y);
+            different += memcmp(&want, &got, sizeof got) != 0;
+        }
+    ck_assert_msg(different == 0, "seed %u: %u sums differ", begin, different);
+}
+END_TEST
+
 /* ---- functions ------------------------------------------------------------------------------- */
 
 static double sigmoid(double x)
@@ -465,6 +503,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, encoders_match, 0, 2 * N_NARROW);
     tcase_add_loop_test(t, decoders_match, 0, N_NARROW);
     tcase_add_test(t, round_bf16_matches);
+    tcase_add_test(t, bf16_sums_round_once);
     tcase_add_loop_test(t, error_everywhere, 0, N_FUNCTIONS);
     tcase_add_loop_test(t, error_of_bf16, 0, N_FUNCTIONS);
     tcase_add_loop_test(t, error_at_edges, 0, N_FUNCTIONS);
