@@ -303,6 +303,17 @@ template <int G> F8_DEV float f8_max(float m)
 }
 
 F8_DEV f8_u32 f8_larger(f8_u32 a, f8_u32 b) { return a > b ? a : b; }
+/* The largest magnitude on bits, of elements one by one, in two forms. By bits, that of the negative
+ * ones is the largest as unsigned, of the others as signed: two instructions for two elements where
+ * maxima have three operands, as no sign is cleared. */
+F8_DEV void f8_see_magnitude(f8_u32 *m, float x) { m[0] = f8_larger(m[0], f8_bits(f8_abs(x))); }
+F8_DEV void f8_see_bits(f8_u32 *m, float x)
+{
+    const f8_u32 u = f8_bits(x);
+    m[0] = f8_larger(m[0], u);
+    m[1] = (f8_i32)m[1] > (f8_i32)u ? m[1] : u;
+}
+F8_DEV f8_u32 f8_magnitude(const f8_u32 *m) { return f8_larger(m[0] & 0x7fffffffu, m[1]); }
 template <int G> F8_DEV f8_u32 f8_amax(f8_u32 m)
 {
     F8_UNROLL for (int h = G / 2; h > 0; h /= 2)

@@ -83,7 +83,7 @@ void f8_cuda_rows_reduce_begin(f8_cuda_printer *p)
         } else if (i->op == F8_K_MAX) {
             f8_cuda_line(p, "float m%u = f8_from_bits(0xff800000u);", n);
         } else {
-            f8_cuda_line(p, "f8_u32 m%u = 0;", n);
+            f8_cuda_line(p, "f8_u32 m%u[2] = {0, 0};", n);
         }
     }
     if (handed_before(p, p->k->n_instrs) && !p->l.whole)
@@ -158,6 +158,20 @@ void f8_cuda_rows_add_handed(f8_cuda_printer *p)
 
 /* ---- elements ---- */
 
+/* Which form an amax has (rows.cuh): a ring leaves a register more where one stage loads. */
+static bool sees_bits(const f8_cuda_printer *p)
+{
+    return p->l.ring.chunks && f8_cuda_ring_unrolls(p);
+}
+
+/* What amax n has come to in a thread. */
+static f8_cuda_name magnitude(const f8_cuda_printer *p, uint32_t n)
+{
+    f8_cuda_name name;
+    snprintf(name.s, sizeof name.s, sees_bits(p) ? "f8_magnitude(m%u)" : "m%u[0]", n);
+    return name;
+}
+
 /* Adds one element, unless it lies past the row's end: -0.0 is the identity of addition. */
 static void reduce_element(f8_cuda_printer *p, uint32_t n, bool in)
 {
@@ -172,10 +186,8 @@ static void reduce_element(f8_cuda_printer *p, uint32_t n, bool in)
         f8_cuda_line(p, in ? "m%u = in ? f8_maximum(m%u, %s) : m%u;" : "m%u = f8_maximum(m%u, %s);",
                      n, n, v.s, n);
     else
-        f8_cuda_line(p,
-                     in ? "m%u = in ? f8_larger(m%u, f8_bits(f8_abs(%s))) : m%u;"
-                        : "m%u = f8_larger(m%u, f8_bits(f8_abs(%s)));",
-                     n, n, v.s, n);
+        f8_cuda_line(p, in ? "f8_see_%s(m%u, in ? %s : 0.0f);" : "f8_see_%s(m%u, %s);",
+                     sees_bits(p) ? "bits" : "magnitude", n, v.s);
 }
 
 /* Whether a thread may read a row after another one has stored over it: those past the last row
@@ -215,7 +227,8 @@ static void finish_in_warp(f8_cuda_printer *p)
         else if (i->op == F8_K_MAX)
             f8_cuda_line(p, "const float v%u = f8_max<%d>(m%u);", n, p->l.group, n);
         else
-            f8_cuda_line(p, "const float v%u = f8_from_bits(f8_amax<%d>(m%u));", n, p->l.group, n);
+            f8_cuda_line(p, "const float v%u = f8_from_bits(f8_amax<%d>(%s));", n, p->l.group,
+                         magnitude(p, n).s);
     }
 }
 
@@ -227,7 +240,8 @@ static void give_to_block(f8_cuda_printer *p, uint32_t n, int at)
         break;
     case F8_K_MAX: f8_cuda_line(p, "f8_block_give(lanes + %d, f8_max<32>(m%u));", at, n); break;
     default:
-        f8_cuda_line(p, "f8_block_give(lanes + %d, f8_from_bits(f8_amax<32>(m%u)));", at, n);
+        f8_cuda_line(p, "f8_block_give(lanes + %d, f8_from_bits(f8_amax<32>(%s)));", at,
+                     magnitude(p, n).s);
         break;
     }
 }
