@@ -8,6 +8,8 @@
  */
 enum { RAW_WORDS = 32, RAW_WORDS_STAGED = 16 };
 
+enum { KEPT_PARTS = 8 }; /* the most vectors of a turn over a row that is kept */
+
 static bool is_alone(const f8_cuda_printer *p)
 {
     return p->l.group > F8_CUDA_WARP;
@@ -274,7 +276,12 @@ static void print_ring_row(f8_cuda_printer *p)
 {
     const bool turns = f8_cuda_rows_has_tiles(p) || f8_cuda_ring_stage(p);
     const bool unrolls = f8_cuda_ring_unrolls(p);
-    const int parts = turns || unrolls ? p->l.parts : 1, step = f8_cuda_rows_step(p);
+    const int step = f8_cuda_rows_step(p);
+    int parts = turns || unrolls ? p->l.parts : 1;
+    /* of a row that is kept, nothing has to wait, and a turn has few instructions */
+    while (!turns && unrolls && !p->l.whole && 2 * parts <= KEPT_PARTS &&
+           p->l.vectors % (2 * parts) == 0)
+        parts *= 2;
     f8_cuda_ring_before(p);
     f8_cuda_scope(p);
     f8_cuda_rows_vector_pointers(p, false);

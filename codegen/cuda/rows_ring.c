@@ -271,6 +271,16 @@ void f8_cuda_ring_first(f8_cuda_printer *p)
 
 /* ---- in a row ---- */
 
+/* Whether a number says up to which column chunks ahead have a row. `more` would be found again in
+ * each turn; column sums leave no register for the number. */
+static bool has_limit(const f8_cuda_printer *p)
+{
+    bool sums = false;
+    for (uint32_t n = 0; n < p->k->n_instrs; n++)
+        sums |= p->k->instr[n].op == F8_K_COLSUM;
+    return !sums && !is_one_chunk(p);
+}
+
 void f8_cuda_ring_row(f8_cuda_printer *p)
 {
     if (!p->l.ring.chunks)
@@ -287,6 +297,9 @@ void f8_cuda_ring_row(f8_cuda_printer *p)
         f8_cuda_line(p, "const f8_i64 next = later_row;");
         f8_cuda_line(p, "const bool more = later < a.tasks;");
     }
+    if (has_limit(p))
+        f8_cuda_line(p, "const int limit = more ? %lld : %lld;", 2 * all_columns(p),
+                     all_columns(p));
 }
 
 /* The stage whose chunks follow those of this one, or come before them in the next row. */
@@ -403,7 +416,10 @@ void f8_cuda_ring_refill(f8_cuda_printer *p)
         if (lacking(p))
             f8_cuda_line(p, "const int column = (over ? ahead - %lld : ahead)%s;", all_columns(p),
                          part);
-        f8_cuda_open(p, "if (f8_elect()%s)", next_stage(p) > p->stage ? "" : " && (!over || more)");
+        f8_cuda_open(p, "if (f8_elect()%s)",
+                     next_stage(p) > p->stage ? ""
+                     : has_limit(p)           ? " && ahead < limit"
+                                              : " && (!over || more)");
         print_copies(p, p->stage, next_stage(p), part);
         f8_cuda_close(p);
     }
