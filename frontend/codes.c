@@ -78,9 +78,21 @@ f8_status f8_codes_keep(fp8c_program *p, uint32_t variable, const void *value, b
     return status;
 }
 
+static bool is_weight(const fp8c_program *p, uint32_t variable)
+{
+    return p->var && p->var[variable].made_of && p->first->plan.var[variable].is_param;
+}
+
 void f8_codes_lend(fp8c_program *p, uint32_t variable)
 {
-    p->codes.lent |= p->var && p->var[variable].made_of && p->first->plan.var[variable].is_param;
+    p->codes.viewed |= is_weight(p, variable);
+}
+
+void f8_codes_moved(fp8c_program *p)
+{
+    p->codes.bound = false;
+    for (uint32_t v = 0; v < p->first->plan.n_vars && !p->codes.bound; v++)
+        p->codes.bound = is_weight(p, v) && p->var[v].at && p->var[v].at != p->var[v].own;
 }
 
 /* Whether a function reads what `prepare` writes. */
@@ -96,7 +108,8 @@ static bool reads_made(const fp8c_program *p, const f8_plan_func *f)
 bool f8_codes_wanting(const fp8c_program *p, int function)
 {
     const f8_kept_codes *c = &p->codes;
-    return c->prepare >= 0 && function != c->prepare && (c->stale || c->lent) &&
+    const bool lent = c->viewed || c->bound;
+    return c->prepare >= 0 && function != c->prepare && (c->stale || lent) &&
            reads_made(p, &p->now->plan.func[function]);
 }
 

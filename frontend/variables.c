@@ -311,6 +311,7 @@ static void moved(fp8c_program *p, uint32_t variable, void *at)
 {
     const f8_program_variable *v = &p->var[variable];
     p->now->instance.kind->bind_var(&p->now->instance, variable, (void *)v->at);
+    f8_codes_moved(p);
     set_valued(p, variable, at != NULL || v->own_valued);
 }
 
@@ -323,8 +324,6 @@ f8_status f8_variable_move(fp8c_program *p, uint32_t variable, void *at, f8_diag
                        "variable '%s' is external: the program has no memory of its own for it",
                        plan_var(&a)->name);
     F8_TRY(f8_variable_lend(p, variable, diag));
-    if (at)
-        f8_codes_lend(p, variable);
     pthread_mutex_lock(&p->ctx->lock);
     const f8_status status = check_others(&a, diag);
     if (status == F8_OK)

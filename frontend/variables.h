@@ -41,7 +41,8 @@ typedef struct f8_kept_codes {
     uint32_t n;      /* variables that hold codes or their scales */
     int32_t prepare; /* the function that makes them; -1: there are none */
     bool stale;      /* they may not be those of the weights */
-    bool lent;       /* others have the memory of a weight, and may write it at any time */
+    /* Others may write a weight at any time: they were given its memory, or it lies in theirs. */
+    bool viewed, bound;
 } f8_kept_codes;
 
 /* Once a program is compiled or opened: from here on it has p->var, and other programs of the
@@ -102,9 +103,11 @@ void f8_codes_begin(fp8c_program *p);
  * weights. A caller may write the scales of activations. */
 f8_status f8_codes_keep(fp8c_program *p, uint32_t variable, const void *value, bool *keeps,
                         f8_diag *diag);
-/* The variable got a value that no function gave it; others have its memory from now on. */
+/* The variable got a value that no function gave it; others have its memory from now on; a variable
+ * has moved. */
 void f8_codes_changed(fp8c_program *p, uint32_t variable);
 void f8_codes_lend(fp8c_program *p, uint32_t variable);
+void f8_codes_moved(fp8c_program *p);
 /* Whether `prepare` has to run before the function: it reads codes, and they may be stale. */
 bool f8_codes_wanting(const fp8c_program *p, int function);
 /* Runs a function as f8_program_form gave it. */

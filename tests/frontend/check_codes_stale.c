@@ -391,6 +391,42 @@ START_TEST(lent)
 }
 END_TEST
 
+/* The kernels that a run of eval executes, with those of `prepare` if that runs before it. */
+static int64_t kernels_of_eval(fp8c_program *p)
+{
+    fp8c_info before = {.struct_size = sizeof before}, after = before;
+    fp8c_program_info(p, &before);
+    codes_fill(p, "eval", VOCABULARY, 1);
+    ck_assert_int_eq(fp8c_program_run(p, fp8c_program_function(p, "eval")), FP8C_OK);
+    fp8c_program_info(p, &after);
+    return after.kernels_executed - before.kernels_executed;
+}
+
+/* A weight that is back in memory of the program changes no more behind its back. One that somebody
+ * has seen may. */
+START_TEST(given_back)
+{
+    codes_twins t = open_twins("cpu", "delayed");
+    change c = {.t = &t, .device = device_of("cpu")};
+    fp8c_program *p = t.p[0];
+    fp8c_tensor_view view = {0};
+    kernels_of_eval(p);
+    const int64_t usual = kernels_of_eval(p);
+    bind(&c);
+    kernels_of_eval(p);
+    ck_assert_int_gt(kernels_of_eval(p), usual);
+    unbind(&c);
+    kernels_of_eval(p);
+    ck_assert_int_eq(kernels_of_eval(p), usual);
+    ck_assert_int_eq(
+        fp8c_program_variable_view(p, fp8c_program_find_variable(p, "down.weight"), &view),
+        FP8C_OK);
+    kernels_of_eval(p);
+    ck_assert_int_gt(kernels_of_eval(p), usual);
+    codes_close(&t);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     const bool emulated = f8_test_gpu_emulated();
@@ -400,6 +436,7 @@ Suite *f8_suite(void)
     tcase_add_checked_fixture(t, f8_cli_setup, f8_cli_teardown);
     tcase_add_loop_test(t, changed, 0, emulated ? PROGRAMS : PROGRAMS - ON_GPU);
     tcase_add_loop_test(t, lent, 0, (PROGRAMS - ON_GPU) * LENDS);
+    tcase_add_test(t, given_back);
     suite_add_tcase(s, t);
     return s;
 }
