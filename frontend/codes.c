@@ -100,8 +100,7 @@ static bool reads_made(const fp8c_program *p, const f8_plan_func *f)
 {
     bool any = false;
     for (uint32_t i = 0; i < f->n_in && !any; i++)
-        any = f->in[i].var >= 0 &&
-              has_port(&p->now->plan.func[p->codes.prepare], 1, f->in[i].var);
+        any = f->in[i].var >= 0 && has_port(&p->now->plan.func[p->codes.prepare], 1, f->in[i].var);
     return any;
 }
 

@@ -401,12 +401,15 @@ typedef struct fp8c_compile_options {
     const char *frozen; /* with `pair`, pattern: parameters that are not trained. NULL: none */
     struct fp8c_arena *arena; /* of the module's context: "arenas" below. Not with `comm`, for a file,
                                  a calibration or a tuner. NULL: the program has its own memory */
-    int32_t requantize; /* 1: steps quantize weights each time; no codes are kept between them, which
-                           saves a byte or two a weight; so with a budget. The same bits */
-    int32_t dependent_launch; /* CUDA, sm_90a and later, driver 12.3 and later: programmatic dependent
-                                 launch. The bits are the same; what it gains no GPU has measured */
-    int32_t wgrad_branch; /* CUDA: the GEMMs of weights' gradients run beside the steps after them. The
-                             bits are the same; it takes more memory, and no GPU has measured it */
+    /* 1: steps quantize weights each time; no codes are kept between them, which saves a byte or two
+     * a weight; so with a budget. The same bits */
+    int32_t requantize;
+    /* CUDA, sm_90a and later, driver 12.3 and later: programmatic dependent launch. The bits are the
+     * same; what it gains no GPU has measured */
+    int32_t dependent_launch;
+    /* CUDA: the GEMMs of weights' gradients run beside the steps after them. The bits are the same;
+     * it takes more memory, and no GPU has measured it */
+    int32_t wgrad_branch;
 } fp8c_compile_options;
 
 /* options may be NULL. */

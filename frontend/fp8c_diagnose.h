@@ -198,9 +198,10 @@ typedef struct fp8c_remat {
  * 0: what the options of the program's compile have changed; that never fails. For another budget
  * the program must be compiled with plan_only, for training, without a budget, patterns and `pair`;
  * else FP8C_ERR_INPUT. It stays as it is. One budget after another takes far less time than a
- * compile for each (which keeps no codes of weights: `requantize`): what they have in common is found once, and the search for a plan starts at the
- * plan of the call before. So a plan can differ a little from that of a compile. A budget that
- * can't be met is FP8C_ERR_UNSUPPORTED, and the message names the least that can. */
+ * compile for each (which keeps no codes of weights: `requantize`): what they have in common is
+ * found once, and the search for a plan starts at the plan of the call before. So a plan can differ
+ * a little from that of a compile. A budget that can't be met is FP8C_ERR_UNSUPPORTED, and the
+ * message names the least that can. */
 FP8C_API fp8c_status fp8c_program_remat(const fp8c_program *program, int64_t memory_bytes,
                                         double memory_share, fp8c_remat *out);
 

@@ -196,8 +196,9 @@ int64_t f8_program_match_element(const fp8c_program *p, int variable, int64_t in
 
 /* Runs `prepare`, for codes that may be stale. */
 f8_status f8_program_renew(fp8c_program *p, f8_diag *diag);
-/* Before a run of a function (f8_codes_run): codes that it reads are those of the weights. *form: the function to run in its place, of the same buffers:
- * itself, or its form for an empty amax history while one is empty. */
+/* Before a run of a function (f8_codes_run): codes that it reads are those of the weights. *form:
+ * the function to run in its place, of the same buffers: itself, or its form for an empty amax
+ * history while one is empty. */
 f8_status f8_program_form(fp8c_program *p, int function, uint32_t *form, f8_diag *diag);
 /* The same without a run. */
 f8_status f8_program_choose(fp8c_program *p, int function, uint32_t *form, f8_diag *diag);

@@ -106,7 +106,8 @@ typedef struct f8_step {
     uint32_t choice; /* GEMM: index + 1 into the plan's choices; 0: none */
     /* CUDA: within a graph a GEMM with `branch` runs in a second stream. It begins after all steps
      * before it that have none, and after the branch's own. A step without it first waits for the
-     * branch up to its step `joins` - 1 (0: for none). So does the end of a graph, for all of it. */
+     * branch up to its step `joins` - 1 (0: for none). So does the end of a graph, for all of it.
+     */
     bool branch;
     uint32_t joins;
     /* Of which group of the lowered function it is a step: 1 + its position in the order of groups,

@@ -558,8 +558,7 @@ static f8_status check_first(const checker *c, uint32_t func)
     const f8_plan_func *form = f->first <= p->n_funcs ? &p->func[f->first - 1] : NULL;
     bool fits = form && !form->first && f8_plan_base(p->func, p->n_funcs, f->first - 1) == func &&
                 form->n_in >= f->n_in && form->n_out == f->n_out &&
-                same_buffers(form->in, f->in, f->n_in) &&
-                same_buffers(form->out, f->out, f->n_out);
+                same_buffers(form->in, f->in, f->n_in) && same_buffers(form->out, f->out, f->n_out);
     for (uint32_t i = f->n_in; fits && i < form->n_in; i++)
         fits = form->in[i].var >= 0;
     return fits ? F8_OK : wrong(c, "a function's form for an empty history does not belong to it");

@@ -44,11 +44,11 @@ void f8_cuda_rows_shared(f8_cuda_printer *p)
                          "f8_u32 *const k%u = (f8_u32 *)memory + f8_thread() / %d * %lld + %lld;",
                          s, l->group, (long long)l->near_words, (long long)l->near_at[s]);
         else if (l->near[s] == F8_CUDA_OWN)
-            f8_cuda_line(
-                p, "f8_u8 *const k%u = memory + %lld + f8_thread() / %d * %lld + lane * %d;", s,
-                (long long)l->near_at[s], l->group,
-                (long long)(l->near_bytes[s] * f8_cuda_own_columns(l)),
-                l->near_bytes[s] * l->vector);
+            f8_cuda_line(p,
+                         "f8_u8 *const k%u = memory + %lld + f8_thread() / %d * %lld + lane * %d;",
+                         s, (long long)l->near_at[s], l->group,
+                         (long long)(l->near_bytes[s] * f8_cuda_own_columns(l)),
+                         l->near_bytes[s] * l->vector);
     f8_cuda_rows_block_pointers(p);
 }
 

@@ -17,8 +17,8 @@ enum {
     STAGED_VALUES_SMALL = 36, /* the same where shared memory is small: addresses take more there */
     BLOCK_VALUES = 2,         /* of those for each column, what follows from a block's maximum */
     STAGED_KEPT = 48,         /* values of a row that fit in F8_CUDA_STAGED_SHARE */
-    STAGED_WORDS = 24,        /* words of a whole row in flight that fit there: AdamW reads four f32 */
-    STAGED_COLUMNS = 24       /* columns under way at once */
+    STAGED_WORDS = 24,  /* words of a whole row in flight that fit there: AdamW reads four f32 */
+    STAGED_COLUMNS = 24 /* columns under way at once */
 };
 
 int f8_cuda_rows_count(const f8_kernel *k, f8_kop op)

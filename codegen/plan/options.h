@@ -96,8 +96,8 @@ typedef struct f8_build_options {
     struct f8_cuda *cuda;
     /* CUDA; an implementation that is not available is an error */
     f8_attention_algorithm attention;
-    /* CUDA, sm_90 and later: kernels may be launched before the one ahead has ended, and wait for it
-     * themselves (f8_plan.dependent_launch) */
+    /* CUDA, sm_90 and later: kernels may be launched before the one ahead has ended, and wait for
+     * it themselves (f8_plan.dependent_launch) */
     bool dependent_launch;
     /* Keep LLVM IR or PTX in stats->image; on CUDA all kernels are then in one image */
     bool want_texts;

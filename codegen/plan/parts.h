@@ -1,8 +1,7 @@
 /* A build in progress. registry.c has the distinct kernels, the steps and their accesses; steps.c,
- * gemm.c and copy.c turn groups into steps; merge.c and tails.c join steps; waits.c adds waits; branch.c
- * puts GEMMs beside other steps; codegen/cpu/build.c and
- * codegen/cuda/build.c are the two targets; codegen/build.c has the order of all this. Internal to
- * codegen. */
+ * gemm.c and copy.c turn groups into steps; merge.c and tails.c join steps; waits.c adds waits;
+ * branch.c puts GEMMs beside other steps; codegen/cpu/build.c and codegen/cuda/build.c are the two
+ * targets; codegen/build.c has the order of all this. Internal to codegen. */
 #ifndef F8_CODEGEN_BUILD_PARTS_H
 #define F8_CODEGEN_BUILD_PARTS_H
 
@@ -200,8 +199,8 @@ f8_status f8_build_tails(f8_build *b);
  * access. */
 f8_status f8_build_waits(f8_build *b);
 
-/* branch.c: says where steps have to wait for GEMMs that run beside them (f8_group.beside). After all
- * that changes the order of steps. */
+/* branch.c: says where steps have to wait for GEMMs that run beside them (f8_group.beside). After
+ * all that changes the order of steps. */
 f8_status f8_build_branch(f8_build *b);
 
 /* ---- registry.c ---- */

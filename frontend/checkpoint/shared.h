@@ -9,8 +9,8 @@
 #include "frontend/checkpoint/safetensors.h"
 #include "frontend/fp8c.h"
 
-/* How many variables files have: these come first, and behind them codes of weights that the program
- * keeps (frontend/codes.c), which `prepare` makes. */
+/* How many variables files have: these come first, and behind them codes of weights that the
+ * program keeps (frontend/codes.c), which `prepare` makes. */
 int f8_file_variables(const fp8c_program *program);
 /* Whether any variable is shared. */
 bool f8_shares(fp8c_program *program);

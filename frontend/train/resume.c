@@ -198,9 +198,9 @@ static bool check_steps(f8_folder *f)
 /* Whether the plan is another: it has the same bits, and the fingerprints have other values. */
 static bool is_planned_anew(const f8_folder *f)
 {
-    static const int options[] = {F8_TRAIN_AT_memory, F8_TRAIN_AT_checkpoint, F8_TRAIN_AT_recompute,
-                                  F8_TRAIN_AT_no_fuse, F8_TRAIN_AT_requantize,
-                                  F8_TRAIN_AT_zero};
+    static const int options[] = {F8_TRAIN_AT_memory,     F8_TRAIN_AT_checkpoint,
+                                  F8_TRAIN_AT_recompute,  F8_TRAIN_AT_no_fuse,
+                                  F8_TRAIN_AT_requantize, F8_TRAIN_AT_zero};
     const json_t *all = json_object_get(f->run.info, "resolved");
     bool anew = false;
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {

@@ -414,8 +414,8 @@ static f8_status emit_whole(emitter *e, f8_ref r, f8_group *group, uint32_t numb
     else
         group->name = name_of(s, group);
     group->name = mark_recomputed(s, group, group->name);
-    group->beside = s->unit->options.wgrad_branch && group->kind == F8_GROUP_GEMM &&
-                    !strcmp(role, "wgrad");
+    group->beside =
+        s->unit->options.wgrad_branch && group->kind == F8_GROUP_GEMM && !strcmp(role, "wgrad");
     return f8_arena_status(arena, s->unit->diag);
 }
 

@@ -10,8 +10,8 @@
 const char *f8_memory_category_name(f8_memory_category c)
 {
     static const char *const names[F8_MEMORY_CATEGORIES] = {
-        "parameters",   "gradients",          "optimizer", "states",
-        "weight codes", "inputs and results", "constants", "activations",
+        "parameters",   "gradients",          "optimizer",  "states",
+        "weight codes", "inputs and results", "constants",  "activations",
         "FP8 copies",   "weight copies",      "recomputed", "workspace"};
     return c < F8_MEMORY_CATEGORIES ? names[c] : NULL;
 }

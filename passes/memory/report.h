@@ -26,9 +26,9 @@ typedef enum f8_memory_category {
     F8_MEMORY_PARAMETERS,
     F8_MEMORY_GRADIENTS, /* what micro_step accumulates */
     F8_MEMORY_OPTIMIZER,
-    F8_MEMORY_STATES, /* scales, amaxes, histories, and a model's own */
+    F8_MEMORY_STATES,       /* scales, amaxes, histories, and a model's own */
     F8_MEMORY_WEIGHT_CODES, /* of weights, kept between steps, with their scales */
-    F8_MEMORY_PORTS,  /* inputs and results, of all functions */
+    F8_MEMORY_PORTS,        /* inputs and results, of all functions */
     F8_MEMORY_CONSTANTS,
     F8_MEMORY_ACTIVATIONS, /* from here on in the arena */
     F8_MEMORY_FP8_COPIES,

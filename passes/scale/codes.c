@@ -8,8 +8,8 @@
  * all times what the step would compute, and no bit depends on whether it is kept.
  *
  * Only parameters in unit.kept are looked at: for these, `update` need not read the weight a second
- * time. With a budget of memory nothing is kept: to quantize weights in each step costs less than to
- * recompute activations of as many bytes. */
+ * time. With a budget of memory nothing is kept: to quantize weights in each step costs less than
+ * to recompute activations of as many bytes. */
 #include "passes/scale/scaling.h"
 #include "passes/unit/copy.h"
 
@@ -27,8 +27,8 @@ static const char *const maker_name[MAKERS] = {"update", "prepare"};
 typedef struct keeper {
     f8_unit *u;
     f8_arena arena; /* holds what follows */
-    bool *changes; /* by variable: a step replaces it */
-    bool *weight;  /* by variable: in unit.kept */
+    bool *changes;  /* by variable: a step replaces it */
+    bool *weight;   /* by variable: in unit.kept */
     kept *of;
     size_t n, room;
     f8_func *func;      /* the function that is rewritten */
@@ -99,8 +99,8 @@ static void look(const keeper *k)
     for (f8_ref r = g->n_nodes; r-- > 1;) {
         const f8_node *n = f8_at(g, r);
         const f8_class cls = f8_op_facts(n->op)->cls;
-        const bool passes_on = (k->is[r] & FIXED) ? is_view(n)
-                                                  : cls == F8_SHAPE || cls == F8_COLLECTIVE;
+        const bool passes_on =
+            (k->is[r] & FIXED) ? is_view(n) : cls == F8_SHAPE || cls == F8_COLLECTIVE;
         const bool reads = n->op == F8_OP_SCALED_MATMUL || cls == F8_COLLECTIVE ||
                            ((k->is[r] & WANTED) && passes_on),
                    needs = is_kept(k, g, r) || (k->is[r] & NEEDED);

@@ -308,8 +308,8 @@ f8_ref f8_scale_fresh(f8_graph *g, f8_quantized *q)
     return scale;
 }
 
-/* While scanning: note a parameter whose codes depend on nothing that `update` does not know when it
- * writes the parameter. The pass `codes` keeps these. */
+/* While scanning: note a parameter whose codes depend on nothing that `update` does not know when
+ * it writes the parameter. The pass `codes` keeps these. */
 static void note_kept(f8_scaler *s, const f8_graph *g, const f8_quantized *q)
 {
     f8_unit *u = s->u;

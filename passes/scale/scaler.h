@@ -84,8 +84,8 @@ typedef struct f8_scaler {
     f8_func *func;
     bool scan, record; /* scan: only find slots; record: append to the unit's decisions */
     bool first; /* the function scales what was never observed by its own amax */
-    /* How far `update` moves an element of a weight, at most, in learning rates. So a weight's scale
-     * under `delayed` is known before the weight is: state.c. INFINITY: it is not. */
+    /* How far `update` moves an element of a weight, at most, in learning rates. So a weight's
+     * scale under `delayed` is known before the weight is: state.c. INFINITY: it is not. */
     double reach;
     int32_t var_scale, var_amax, var_history, var_weights;
     f8_status status;

@@ -19,13 +19,14 @@
  *
  * `update` (or `update_scales`, where a framework owns the optimizer and calls forward and
  * backward) pushes amax on the history, exactly once, and computes the next scales from its
- * maximum. A weight that is a bare parameter changes only in update, so its amax is taken there. Its
- * scale is known before: it follows from the amax before the update and from how far AdamW can move
- * an element (`reach`). So one kernel can write the weight and its codes (codes.c). Where there is no
- * such bound, as in a pair, the scale follows from the new amax. (A weight computed from a parameter
- * counts as a value of the step, like x.) `prepare` makes all scales anew from what the histories have and from
- * the weights as they are: initial ones, or just loaded. Current scaling keeps its weights' amax in
- * the same way, in fp8.weight_amax, instead of reading every weight twice a step.
+ * maximum. A weight that is a bare parameter changes only in update, so its amax is taken there.
+ * Its scale is known before: it follows from the amax before the update and from how far AdamW can
+ * move an element (`reach`). So one kernel can write the weight and its codes (codes.c). Where
+ * there is no such bound, as in a pair, the scale follows from the new amax. (A weight computed
+ * from a parameter counts as a value of the step, like x.) `prepare` makes all scales anew from
+ * what the histories have and from the weights as they are: initial ones, or just loaded. Current
+ * scaling keeps its weights' amax in the same way, in fp8.weight_amax, instead of reading every
+ * weight twice a step.
  *
  * micro_step and the pair get a second form, micro_step.first, forward.first and backward.first,
  * where delayed operands with an empty history are scaled by their own amax. The runtime runs

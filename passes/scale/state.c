@@ -263,8 +263,8 @@ static f8_ref scales_of_run(const f8_scaler *s, f8_graph *g, const f8_slot *rule
     return from->applied ? f8_select(g, from->applied, scale, kept) : scale;
 }
 
-/* [slots]. Neighbours of one rule are computed together: one node for each such run of slots, rather
- * than for each slot. */
+/* [slots]. Neighbours of one rule are computed together: one node for each such run of slots,
+ * rather than for each slot. */
 static f8_ref by_runs(f8_scaler *s, f8_graph *g, of_run compute, const amaxes *from)
 {
     const int64_t n = (int64_t)s->delayed.n;
@@ -368,8 +368,8 @@ static f8_status make_prepare(f8_scaler *s)
                               s->var_scale));
         if (f8_scale_ahead(s)) {
             from.seen = f8_func_var(f, s->var_amax);
-            F8_TRY(f8_func_result(f, "fp8.amax", by_runs(s, f->graph, present, &from),
-                                  s->var_amax));
+            F8_TRY(
+                f8_func_result(f, "fp8.amax", by_runs(s, f->graph, present, &from), s->var_amax));
         }
     }
     if (!s->weights.n)

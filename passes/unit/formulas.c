@@ -591,7 +591,7 @@ double f8_adamw_reach(const f8_optimizer *o)
     const bool shrinks = o->lr * o->weight_decay <= 2,   /* |1 - lr wd| <= 1 */
         /* a square below f32's range is 0, which must not matter beside eps */
         divides = (float)o->eps * (1 - o->beta2) >= 1e-22,
-        /* rounding is small beside 1 - beta1 */
+               /* rounding is small beside 1 - beta1 */
         forgets = 1 - o->beta1 >= 0x1p-16;
     return ratio < 1 && shrinks && divides && forgets
                ? (1 - o->beta1) / sqrt((1 - o->beta2) * (1 - ratio))

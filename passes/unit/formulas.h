@@ -56,11 +56,11 @@ f8_ref f8_gelu_slope(f8_graph *g, f8_ref x, f8_gelu_form form);
 
 /* The most by which AdamW moves an element in one update, apart from weight decay, in learning
  * rates: the largest |m^| / sqrt(v^). Both are means of gradients with weights a_i and b_i that add
- * up to 1, and by Cauchy and Schwarz |sum a_i g_i| <= sqrt(sum a_i^2 / b_i) sqrt(sum b_i g_i^2). After
- * any number of updates sum a_i^2 / b_i is at most (1 - beta1)^2 / ((1 - beta2) (1 - beta1^2 /
- * beta2)), its limit. INFINITY: there is no bound, as beta1^2 >= beta2; or f32 breaks it, as eps is
- * so small that squares of gradients vanish before it counts, or beta1 is next to 1; or weight decay
- * makes weights larger, with lr weight_decay > 2. */
+ * up to 1, and by Cauchy and Schwarz |sum a_i g_i| <= sqrt(sum a_i^2 / b_i) sqrt(sum b_i g_i^2).
+ * After any number of updates sum a_i^2 / b_i is at most (1 - beta1)^2 / ((1 - beta2) (1 - beta1^2
+ * / beta2)), its limit. INFINITY: there is no bound, as beta1^2 >= beta2; or f32 breaks it, as eps
+ * is so small that squares of gradients vanish before it counts, or beta1 is next to 1; or weight
+ * decay makes weights larger, with lr weight_decay > 2. */
 double f8_adamw_reach(const f8_optimizer *o);
 
 /* x [.., T, heads * D], rotated by halves. x may be the cast of a stored value; then the stored

@@ -16,44 +16,44 @@
 
 /* ---- values: X(name, value) ---- */
 
-#define F8_CUDA_VALUES(X)                                     \
-    X(CUDA_SUCCESS, 0)                                        \
-    X(CUDA_ERROR_INVALID_VALUE, 1)                            \
-    X(CUDA_ERROR_OUT_OF_MEMORY, 2)                            \
-    X(CUDA_ERROR_NOT_INITIALIZED, 3)                          \
-    X(CUDA_ERROR_NO_DEVICE, 100)                              \
-    X(CUDA_ERROR_INVALID_DEVICE, 101)                         \
-    X(CUDA_ERROR_INVALID_IMAGE, 200)                          \
-    X(CUDA_ERROR_INVALID_CONTEXT, 201)                        \
-    X(CUDA_ERROR_NO_BINARY_FOR_GPU, 209)                      \
-    X(CUDA_ERROR_INVALID_HANDLE, 400)                         \
-    X(CUDA_ERROR_NOT_FOUND, 500)                              \
-    X(CUDA_ERROR_NOT_READY, 600)                              \
-    X(CUDA_ERROR_ILLEGAL_ADDRESS, 700)                        \
-    X(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 701)                \
-    X(CUDA_ERROR_LAUNCH_FAILED, 719)                          \
-    X(CUDA_ERROR_NOT_SUPPORTED, 801)                          \
-    X(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900)             \
-    X(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 901)             \
-    X(CUDA_ERROR_UNKNOWN, 999)                                \
-    X(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16)           \
-    X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75)       \
-    X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)       \
-    X(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 97) \
-    X(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, 1)                 \
-    X(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, 3)                  \
-    X(CU_FUNC_ATTRIBUTE_NUM_REGS, 4)                          \
-    X(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 8)     \
-    X(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)                    \
-    X(CU_MEMORYTYPE_HOST, 1)                                  \
-    X(CU_MEMORYTYPE_DEVICE, 2)                                \
-    X(CU_MEMORYTYPE_UNIFIED, 4)                               \
-    X(CU_STREAM_DEFAULT, 0)                                   \
-    X(CU_STREAM_NON_BLOCKING, 1)                              \
-    X(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1)                 \
-    X(CU_STREAM_CAPTURE_MODE_RELAXED, 2)                      \
-    X(CU_EVENT_DEFAULT, 0)                                    \
-    X(CU_EVENT_DISABLE_TIMING, 2)                             \
+#define F8_CUDA_VALUES(X)                                                                          \
+    X(CUDA_SUCCESS, 0)                                                                             \
+    X(CUDA_ERROR_INVALID_VALUE, 1)                                                                 \
+    X(CUDA_ERROR_OUT_OF_MEMORY, 2)                                                                 \
+    X(CUDA_ERROR_NOT_INITIALIZED, 3)                                                               \
+    X(CUDA_ERROR_NO_DEVICE, 100)                                                                   \
+    X(CUDA_ERROR_INVALID_DEVICE, 101)                                                              \
+    X(CUDA_ERROR_INVALID_IMAGE, 200)                                                               \
+    X(CUDA_ERROR_INVALID_CONTEXT, 201)                                                             \
+    X(CUDA_ERROR_NO_BINARY_FOR_GPU, 209)                                                           \
+    X(CUDA_ERROR_INVALID_HANDLE, 400)                                                              \
+    X(CUDA_ERROR_NOT_FOUND, 500)                                                                   \
+    X(CUDA_ERROR_NOT_READY, 600)                                                                   \
+    X(CUDA_ERROR_ILLEGAL_ADDRESS, 700)                                                             \
+    X(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 701)                                                     \
+    X(CUDA_ERROR_LAUNCH_FAILED, 719)                                                               \
+    X(CUDA_ERROR_NOT_SUPPORTED, 801)                                                               \
+    X(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900)                                                  \
+    X(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 901)                                                  \
+    X(CUDA_ERROR_UNKNOWN, 999)                                                                     \
+    X(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16)                                                \
+    X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75)                                            \
+    X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76)                                            \
+    X(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 97)                                   \
+    X(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, 1)                                                      \
+    X(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, 3)                                                       \
+    X(CU_FUNC_ATTRIBUTE_NUM_REGS, 4)                                                               \
+    X(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 8)                                          \
+    X(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, 2)                                                         \
+    X(CU_MEMORYTYPE_HOST, 1)                                                                       \
+    X(CU_MEMORYTYPE_DEVICE, 2)                                                                     \
+    X(CU_MEMORYTYPE_UNIFIED, 4)                                                                    \
+    X(CU_STREAM_DEFAULT, 0)                                                                        \
+    X(CU_STREAM_NON_BLOCKING, 1)                                                                   \
+    X(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1)                                                      \
+    X(CU_STREAM_CAPTURE_MODE_RELAXED, 2)                                                           \
+    X(CU_EVENT_DEFAULT, 0)                                                                         \
+    X(CU_EVENT_DISABLE_TIMING, 2)                                                                  \
     X(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, 6)
 
 #define F8_NVRTC_VALUES(X)          \

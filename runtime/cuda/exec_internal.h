@@ -33,7 +33,7 @@ typedef struct f8_live_step {
     f8_live_phase *phase;
     f8_cublaslt_gemm *gemm;
     const char *what; /* GEMM: its name in messages */
-    CUevent ended; /* of a step of the branch, in the capture of a graph */
+    CUevent ended;    /* of a step of the branch, in the capture of a graph */
     f8_live_attention *attention;
     f8_cudnn_ref arguments; /* ATTENTION; NULL: addresses have changed since */
     size_t bytes; /* COPY */
@@ -142,9 +142,9 @@ f8_status f8_cuda_exec_run_steps(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag
 f8_status f8_cuda_exec_add_times(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag);
 void f8_cuda_exec_release_graphs(f8_cuda_exec *x, f8_live_func *f);
 
-/* exec_branch.c. Bytes of workspace if all but the branch need `shared`. Its stream and events, after
- * the functions are made; in a capture: the branch goes on behind what was enqueued in `from`, and
- * `to` behind a step of the branch. */
+/* exec_branch.c. Bytes of workspace if all but the branch need `shared`. Its stream and events,
+ * after the functions are made; in a capture: the branch goes on behind what was enqueued in
+ * `from`, and `to` behind a step of the branch. */
 int64_t f8_cuda_exec_workspace(const f8_plan *plan, int64_t shared);
 f8_status f8_cuda_exec_make_branch(f8_cuda_exec *x, f8_diag *diag);
 void f8_cuda_exec_release_branch(f8_cuda_exec *x);

@@ -44,7 +44,7 @@ static struct block {
     warp warp[MAX_WARPS];
     uint32_t n_warps, warps_runnable; /* a mask */
     uint32_t n_ended, n_at_sync, n_at_await;
-    bool closed; /* device memory is out of reach */
+    bool closed;       /* device memory is out of reach */
     uint32_t n_fenced; /* threads that are `fenced` */
     bool published;    /* all were when they last met at f8_sync */
     thread *running;

@@ -165,7 +165,7 @@ bool f8_emu_captures(void);           /* whether any stream captures; if so it i
 void f8_emu_memory_free_all(int device);
 int f8_emu_memory_device(CUdeviceptr p, size_t bytes);    /* -1: none's */
 int f8_emu_memory_is_device(CUdeviceptr p, size_t bytes); /* all of it in one allocation */
-void f8_emu_memory_reach(bool on); /* all of it can be accessed, or none */
+void f8_emu_memory_reach(bool on);                        /* all of it can be accessed, or none */
 int64_t f8_emu_memory_count(const char *what);
 bool f8_emu_memory_is_pinned(const void *p, size_t bytes);
 
@@ -180,7 +180,7 @@ typedef struct f8_emu_kernel_call {
 } f8_emu_kernel_call;
 int f8_emu_kernel_run(const f8_emu_kernel_call *call); /* CUDA_ERROR_* */
 size_t f8_emu_kernel_params(const f8_emu_kernel_call *call); /* bytes */
-int64_t f8_emu_launches(bool dependent); /* all, or those that are */
+int64_t f8_emu_launches(bool dependent);                     /* all, or those that are */
 
 /* The stream's queue: run now, or keep for the graph. Takes over call->params. */
 CUresult f8_emu_enqueue_kernel(CUstream s, const f8_emu_kernel_call *call);

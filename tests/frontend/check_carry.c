@@ -235,7 +235,8 @@ START_TEST(observed)
         ck_assert_float_eq(largest(row, 16), 0);
         values *pending = read_values(taker, "fp8.amax");
         for (int64_t k = 0; k < pending->type.dim[0]; k++) { /* a weight's is there at all times */
-            const char *name = fp8c_program_element(taker, fp8c_program_find_variable(taker, "fp8.amax"), k, 0);
+            const char *name =
+                fp8c_program_element(taker, fp8c_program_find_variable(taker, "fp8.amax"), k, 0);
             const bool weight = i == 0 && !strcmp(name + strlen(name) - 2, ".w");
             ck_assert(weight ? pending->at[k] > 0 : pending->at[k] == 0);
         }

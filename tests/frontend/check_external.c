@@ -15,8 +15,8 @@ enum { CPU = 1 }; /* DLPack's device */
  * whose data is in memory of ours. */
 static void same_but_external(const fp8c_program *p, const fp8c_program *own, int function)
 {
-    static const char *const left_out[] = {"parameters", "gradients", "optimizer", "weight codes",
-                                           "states", "inputs and results"};
+    static const char *const left_out[] = {"parameters",   "gradients", "optimizer",
+                                           "weight codes", "states",    "inputs and results"};
     fp8c_memory m, n;
     int64_t bytes = 0;
     for (int i = 0; fp8c_program_memory(p, function, i, &m) == FP8C_OK; i++) {
@@ -26,8 +26,8 @@ static void same_but_external(const fp8c_program *p, const fp8c_program *own, in
             out |= !strcmp(m.category, left_out[k]);
         /* not every program keeps codes */
         const bool some = n.bytes > 0 || !strcmp(m.category, "weight codes");
-        ck_assert_msg(out ? m.bytes == 0 && some : m.bytes == n.bytes, "%s: %lld, %lld",
-                      m.category, (long long)m.bytes, (long long)n.bytes);
+        ck_assert_msg(out ? m.bytes == 0 && some : m.bytes == n.bytes, "%s: %lld, %lld", m.category,
+                      (long long)m.bytes, (long long)n.bytes);
         bytes += m.bytes;
     }
     ck_assert_int_eq(bytes, planned(p));

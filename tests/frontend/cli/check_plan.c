@@ -139,8 +139,8 @@ static double codes_of(const records *all)
 START_TEST(plan_of_codes)
 {
     records with, without;
-    f8_cli_result r = F8_CLI("plan", GPT, "--recipe", "delayed", "--budgets", "0.7,0.5", "--json",
-                             "-", SMALL);
+    f8_cli_result r =
+        F8_CLI("plan", GPT, "--recipe", "delayed", "--budgets", "0.7,0.5", "--json", "-", SMALL);
     f8_cli_ok(r);
     parse(&with, r.out);
     r = F8_CLI("plan", GPT, "--recipe", "delayed", "--budgets", "0.7,0.5", "--requantize", "--json",
@@ -493,9 +493,10 @@ START_TEST(train_within_a_budget)
     for (int i = 0; i < 2; i++) {
         snprintf(state[i], sizeof state[i], "%s", f8_cli_temp(i ? "state.1" : "state.0"));
         const char *const with[] = {
-            "train", GPT,      "--recipe", "delayed",      "--data", data,  "--steps",
-            "3",     "--json", "-",        "--save-state", state[i], SMALL, "--requantize",
-            i ? "--memory" : NULL, "0.5",  NULL};
+            "train",        GPT,       "--recipe", "delayed",      "--data",
+            data,           "--steps", "3",        "--json",       "-",
+            "--save-state", state[i],  SMALL,      "--requantize", i ? "--memory" : NULL,
+            "0.5",          NULL};
         const f8_cli_result r = f8_cli_run(with);
         f8_cli_ok(r);
         parse(&runs[i], r.out);

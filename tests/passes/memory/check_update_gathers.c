@@ -207,7 +207,8 @@ static void check_bounded(const subject *s, const sort *k, int zero)
         bucket = received(s, s->gather[b]) > bucket ? received(s, s->gather[b]) : bucket;
         all += received(s, s->gather[b]);
     }
-    const int64_t most = k->under_way[zero - 1] * bucket + (zero == 1 ? 2 : 1) * all / k->ranks + SMALL;
+    const int64_t most =
+        k->under_way[zero - 1] * bucket + (zero == 1 ? 2 : 1) * all / k->ranks + SMALL;
     ck_assert_msg(s->p->arena_bytes <= most, "%s, stage %d: %.1f MiB; a bucket has %.1f", k->file,
                   zero, (double)s->p->arena_bytes / (1 << 20), (double)bucket / (1 << 20));
 }

@@ -56,8 +56,8 @@ START_TEST(refusals)
 }
 END_TEST
 
-/* The plan's kernels do not wait for the one ahead, though it says so: the emulator finds that out. A
- * driver without such launches is refused before anything is loaded. */
+/* The plan's kernels do not wait for the one ahead, though it says so: the emulator finds that out.
+ * A driver without such launches is refused before anything is loaded. */
 START_TEST(dependent_launches)
 {
     bench_open(&b);
@@ -65,7 +65,8 @@ START_TEST(dependent_launches)
     b.plan.dependent_launch = true;
     const int driver = cuda->facts.driver;
     cuda->facts.driver = 12020;
-    refuses(F8_ERR_UNSUPPORTED, "dependent_launch: the driver serves CUDA 12.2, whose graphs have no",
+    refuses(F8_ERR_UNSUPPORTED,
+            "dependent_launch: the driver serves CUDA 12.2, whose graphs have no",
             "CUDA 12.3 has it. Without the option the results are the same");
     cuda->facts.driver = driver;
     const f8_cuda_more_api more = cuda->more;

@@ -271,9 +271,8 @@ static void follow(runner *r, bool first)
         if (first && weight)
             h->scale = recipe_oracle_scale(&o, amax, 1);
         if (!first || !weight) {
-            recipe_history_see(h, weight
-                                      ? recipe_oracle_reach(r->amax[i], lr, a->beta1, a->beta2)
-                                      : amax);
+            recipe_history_see(h, weight ? recipe_oracle_reach(r->amax[i], lr, a->beta1, a->beta2)
+                                         : amax);
             recipe_history_update(h, &o);
         }
         if (weight)

@@ -78,7 +78,8 @@ typedef struct recipe_history {
 void recipe_history_start(recipe_history *h, int length, bool most_recent);
 void recipe_history_see(recipe_history *h, float amax); /* a micro-step's */
 /* What AdamW can make of a weight's amax in one update, which enters the weight's history: in f32,
- * (amax + lr most) (1 + 2^-8), where `most` is the largest |m^| / sqrt(v^) (passes/unit/formulas.h).
+ * (amax + lr most) (1 + 2^-8), where `most` is the largest |m^| / sqrt(v^)
+ * (passes/unit/formulas.h).
  */
 float recipe_oracle_reach(float amax, float lr, double beta1, double beta2);
 void recipe_history_update(recipe_history *h, const recipe_oracle *o);
