@@ -408,6 +408,7 @@ static f8_status emit_whole(emitter *e, f8_ref r, f8_group *group, uint32_t numb
         e->list[n_out++] = e->result[r][i];
     group->out = listed(arena, e->list, n_out);
     group->n_out = n_out;
+    F8_TRY(f8_arena_status(arena, s->unit->diag));
     const char *linear = f8_attr_s(s->g, r, F8_A_NAME), *role = f8_attr_s(s->g, r, F8_A_ROLE);
     if (*linear)
         group->name = *role ? f8_arena_printf(arena, "%s.%s", linear, role) : linear;

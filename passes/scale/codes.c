@@ -129,6 +129,16 @@ static const char *name_below(const keeper *k, f8_ref r)
     return g->name[r] ? g->name[r] : "";
 }
 
+/* Linears may have names that variables may not have. */
+static void make_valid(char *name)
+{
+    for (; name && *name; name++) {
+        const bool letter = (*name >= 'a' && *name <= 'z') || (*name >= 'A' && *name <= 'Z');
+        if (!letter && !(*name >= '0' && *name <= '9') && *name != '.')
+            *name = '_';
+    }
+}
+
 static int32_t add_state(keeper *k, f8_ref r)
 {
     f8_module *m = k->u->module;
@@ -136,9 +146,10 @@ static int32_t add_state(keeper *k, f8_ref r)
     const f8_type *type = f8_type_of(g, r);
     const char *prefix = f8_dtype_is_fp8(type->dtype) ? F8_WEIGHT_CODES : F8_WEIGHT_SCALE_INV,
                *below = name_below(k, r);
-    char *name = f8_arena_printf(&k->arena, "%s%s", prefix, below);
+    char *name = f8_arena_printf(&k->arena, "%s%s", prefix, below), *first = name;
+    make_valid(name);
     for (int i = 2; name && f8_module_find_var(m, name) >= 0; i++)
-        name = f8_arena_printf(&k->arena, "%s%s.%d", prefix, below, i);
+        name = f8_arena_printf(&k->arena, "%s.%d", first, i);
     if (f8_arena_status(&k->arena, m->diag) != F8_OK)
         return -1;
     return f8_module_var(m, &(f8_var){.name = f8_intern(m, name),

@@ -162,6 +162,8 @@ static void same_variables(life *a, life *b, const char *what)
     fp8c_variable v;
     for (int i = 0; fp8c_program_variable(a->p, i, &v) == FP8C_OK; i++) {
         const size_t bytes = (size_t)fp8c_type_bytes(&v.type);
+        if (!strncmp(v.name, "fp8.codes.", 10) || !strncmp(v.name, "fp8.scale_inv.", 14))
+            break; /* they come last, and each target has its own */
         ck_assert_uint_le(bytes, sizeof x);
         MUST(a, fp8c_program_read(a->p, i, x));
         MUST(b, fp8c_program_read(b->p, i, y));
