@@ -284,7 +284,7 @@ START_TEST(dumps)
     fp8c_context *ctx = create(&o);
     for (int i = 0; i < 2; i++) {
         compile_once(ctx);
-        ck_assert_int_eq(files_in(below(folders[i]), ".f8"), 18); /* the module, after 17 passes */
+        ck_assert_int_eq(files_in(below(folders[i]), ".f8"), 19); /* the module, after 18 passes */
         ck_assert_int_gt(files_in(below(folders[i]), ".txt"), 3);
         ck_assert_int_gt(files_in(below(folders[i]), ".ll"), 0);
     }
@@ -294,7 +294,7 @@ START_TEST(dumps)
     cuda.text_only = 1;
     fp8c_program_destroy(compile(ctx, m, &cuda));
     fp8c_module_destroy(m);
-    ck_assert_int_eq(files_in(below("dump/deep/tiny.sm_90a.0"), ".f8"), 18);
+    ck_assert_int_eq(files_in(below("dump/deep/tiny.sm_90a.0"), ".f8"), 19);
     ck_assert_int_gt(files_in(below("dump/deep/tiny.sm_90a.0"), ".cu"), 0);
     char text[1 << 16], path[1024];
     snprintf(path, sizeof path, "%s/00_input.f8", below(folders[0]));
