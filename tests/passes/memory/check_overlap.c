@@ -182,13 +182,14 @@ static int64_t layer_of(const sizes *z)
     return z->n && layer < SMALL ? SMALL : layer;
 }
 
-/* Beside what one rank needs: two buckets, one exchange buffer and two gathered layers. The
- * gradient of a tied embedding is begun by the head, in the buffer of the last bucket. One rank
- * adds it to its state. */
+/* Beside what one rank needs: two buckets, one exchange buffer and two gathered layers, and little
+ * for amaxes, sums and alignment. The gradient of a tied embedding is begun by the head, in the
+ * buffer of the last bucket. One rank adds it to its state. */
 static void check_bounded(const subject *s, const sort *k, int zero, int64_t before)
 {
     const sizes z = sizes_of(s);
-    const int64_t most = 3 * z.bucket + 2 * layer_of(&z) + z.last;
+    enum { LITTLE = 1 << 20 };
+    const int64_t most = 3 * z.bucket + 2 * layer_of(&z) + z.last + LITTLE;
     ck_assert_msg(s->p->arena_bytes <= before + most,
                   "%s %s, stage %d: %.1f MiB, one rank %.1f; a bucket has %.1f, a layer %.1f",
                   k->file, k->recipe, zero, (double)s->p->arena_bytes / (1 << 20),
