@@ -161,11 +161,12 @@ static void close_rank(rank *r)
 
 /* ---- the order of events ---- */
 
-/* Whether a kernel runs between collective `index` and the next wait for any. A phase of one task
- * does not come to `parallel`. */
+/* Whether a kernel runs between collective `index` and the wait for it. The run may wait for
+ * earlier ones before. A phase of one task does not come to `parallel`. */
 static bool computes_next(const f8_plan_func *f, uint32_t index)
 {
-    for (uint32_t i = index + 1; i < f->n_steps && f->step[i].kind != F8_STEP_WAIT; i++)
+    for (uint32_t i = index + 1;
+         i < f->n_steps && (f->step[i].kind != F8_STEP_WAIT || f->step[i].waits != index); i++)
         for (uint32_t k = 0; k < f->step[i].n_phases; k++)
             if (f->step[i].phase[k].n_tasks > 1)
                 return true;

@@ -27,19 +27,21 @@ typedef struct sort {
     int ranks, buckets; /* of parameters */
     int under_way[2];   /* at once, at stages 1 and 2: two where other functions have the memory */
     const char *drop;   /* functions that are not there, to save time or room */
+    bool fills;         /* codes of what was received are computed while the next bucket travels */
 } sort;
 
 static const char gpt[] = "frontend/models/gpt.f8", gpt2[] = "frontend/models/gpt2_124m.f8",
                   mpt[] = "frontend/models/mpt_1b.f8";
 static const char alone[] = "eval micro_step micro_step.first", first[] = "micro_step.first";
 static const sort sorts[] = {
-    {mpt, NULL, "delayed", "sm_90a", 8, 3, {1, 2}, first},
-    {mpt, NULL, "bf16", "sm_90a", 2, 3, {1, 1}, alone},
-    {gpt2, "B=1 T=256", "delayed", "sm_90a", 8, 3, {1, 1}, alone},
-    {gpt2, "B=4 T=256", "f32", "cpu", 3, 3, {2, 2}, NULL},
-    {gpt2, "B=1 T=256", "block", "sm_90a", 64, 3, {1, 1}, alone},
-    {gpt, NULL, "mxfp8", "cpu", 4, 3, {2, 2}, first},
-    {gpt, "L=1 C=32 V=64", "delayed", "cpu", 2, 1, {1, 1}, NULL}, /* too little for two buckets */
+    {mpt, NULL, "delayed", "sm_90a", 8, 3, {1, 2}, first, true},
+    {mpt, NULL, "bf16", "sm_90a", 2, 3, {1, 1}, alone, false},
+    {gpt2, "B=1 T=256", "delayed", "sm_90a", 8, 3, {1, 1}, alone, false},
+    {gpt2, "B=4 T=256", "f32", "cpu", 3, 3, {2, 2}, NULL, false},
+    {gpt2, "B=1 T=256", "block", "sm_90a", 64, 3, {1, 1}, alone, false},
+    {gpt, NULL, "mxfp8", "cpu", 4, 3, {2, 2}, first, false},
+    {gpt, "L=1 C=32 V=64", "delayed", "cpu", 2, 1, {1, 1}, NULL, false}, /* too little for two
+                                                                            buckets */
 };
 enum { SORTS = sizeof sorts / sizeof *sorts };
 
@@ -159,7 +161,7 @@ static void check_soon(const subject *s, const sort *k, int zero)
             late += seconds(s, s->p->order[turn]);
         ck_assert_msg(late == 0, "%s, stage %d: '%s' starts %.1f us late", k->file, zero,
                       s->p->group[i].name, 1e6 * late);
-        if (b + 1 < s->n)
+        if (b + 1 < s->n && !k->fills)
             ck_assert_msg(first_use(s, i, &last) > complete(s, s->gather[b + 1]),
                           "%s, stage %d: the run waits for '%s' with work left", k->file, zero,
                           s->p->group[i].name);
