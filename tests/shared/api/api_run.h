@@ -33,7 +33,7 @@ void f8_api_batch(f8_api_run *r, int64_t vocabulary, uint64_t number);
 /* One batch, micro_step and update; the loss. NaN with r->failed when a run fails. */
 float f8_api_step(f8_api_run *r, int64_t vocabulary, uint64_t number);
 
-/* All variables' bytes in a row; NULL with r->failed. The caller frees. */
+/* All variables' bytes in a row, without codes of weights; NULL with r->failed. The caller frees. */
 unsigned char *f8_api_state(f8_api_run *r, size_t *bytes);
 /* The first variable whose name or bytes differ, by name; NULL: all are the same. A variable that
  * can't be read differs, and its run has `failed`. */
