@@ -57,8 +57,10 @@ START_TEST(bits)
         ck_assert(t.at[i][-1] == 0x5a && t.at[i][t.bytes[i]] == 0x5a);
         ck_assert_int_eq(fp8c_program_bind_variable(bound.program, i, NULL), FP8C_OK);
         ck_assert_int_eq(fp8c_program_variable(bound.program, i, &v), FP8C_OK);
-        ck_assert_mem_eq(v.data, after, t.bytes[i]);
-        after += t.bytes[i];
+        if (after < before + n) { /* codes, which are not in the state, come last */
+            ck_assert_mem_eq(v.data, after, t.bytes[i]);
+            after += t.bytes[i];
+        }
     }
     free(before);
     caller_free(&t);
