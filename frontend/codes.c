@@ -13,41 +13,37 @@
 #include "frontend/program.h"
 #include "passes/unit/pass.h"
 
-static bool has_port(const f8_plan_func *f, int side, int32_t variable)
-{
-    uint32_t n;
-    const f8_plan_port *port = f8_plan_ports(f, side, &n);
-    bool found = false;
-    for (uint32_t i = 0; i < n && !found; i++)
-        found = port[i].var == variable;
-    return found;
-}
-
-/* Whether `prepare` writes codes, or amaxes of weights that `update` knows scales from. */
-static bool makes_kept(const fp8c_program *p, const f8_plan_func *prepare)
+/* Marks what `prepare` reads and writes. Gives whether it writes codes, or amaxes of weights that
+ * `update` knows scales from. */
+static bool mark(fp8c_program *p, const f8_plan_func *prepare)
 {
     const f8_plan *plan = &p->first->plan;
-    bool any = p->codes.n > 0;
-    for (uint32_t v = 0; v < plan->n_vars && !any; v++)
-        any = !strcmp(plan->var[v].name, "fp8.amax") && has_port(prepare, 1, (int32_t)v);
-    return any;
+    bool keeps = p->codes.n > 0;
+    for (uint32_t i = 0; i < prepare->n_out; i++) {
+        const int32_t v = prepare->out[i].var;
+        if (v < 0)
+            continue;
+        p->var[v].prepared = true;
+        keeps |= !strcmp(plan->var[v].name, "fp8.amax");
+    }
+    for (uint32_t i = 0; keeps && i < prepare->n_in; i++)
+        if (prepare->in[i].var >= 0)
+            p->var[prepare->in[i].var].made_of = true;
+    return keeps;
 }
 
 void f8_codes_begin(fp8c_program *p)
 {
     const f8_plan *plan = &p->first->plan;
     f8_kept_codes *c = &p->codes;
-    *c = (f8_kept_codes){.prepare = -1};
+    *c = (f8_kept_codes){.prepare = -1, .stale = true};
     for (uint32_t v = 0; v < plan->n_vars; v++) {
         p->var[v].made = f8_is_weight_codes(plan->var[v].name);
         c->n += p->var[v].made;
     }
     for (uint32_t f = 0; f < plan->n_funcs; f++)
-        if (!strcmp(plan->func[f].name, "prepare") && makes_kept(p, &plan->func[f]))
+        if (!strcmp(plan->func[f].name, "prepare") && mark(p, &plan->func[f]))
             c->prepare = (int32_t)f;
-    for (uint32_t v = 0; c->prepare >= 0 && v < plan->n_vars; v++)
-        p->var[v].made_of = has_port(&plan->func[c->prepare], 0, (int32_t)v);
-    c->stale = true;
 }
 
 void f8_codes_changed(fp8c_program *p, uint32_t variable)
@@ -88,8 +84,10 @@ void f8_codes_lend(fp8c_program *p, uint32_t variable)
     p->codes.viewed |= is_weight(p, variable);
 }
 
-void f8_codes_moved(fp8c_program *p)
+void f8_codes_moved(fp8c_program *p, uint32_t variable)
 {
+    if (!is_weight(p, variable))
+        return;
     p->codes.bound = false;
     for (uint32_t v = 0; v < p->first->plan.n_vars && !p->codes.bound; v++)
         p->codes.bound = is_weight(p, v) && p->var[v].at && p->var[v].at != p->var[v].own;
@@ -100,7 +98,7 @@ static bool reads_made(const fp8c_program *p, const f8_plan_func *f)
 {
     bool any = false;
     for (uint32_t i = 0; i < f->n_in && !any; i++)
-        any = f->in[i].var >= 0 && has_port(&p->now->plan.func[p->codes.prepare], 1, f->in[i].var);
+        any = f->in[i].var >= 0 && p->var[f->in[i].var].prepared;
     return any;
 }
 

@@ -311,7 +311,7 @@ static void moved(fp8c_program *p, uint32_t variable, void *at)
 {
     const f8_program_variable *v = &p->var[variable];
     p->now->instance.kind->bind_var(&p->now->instance, variable, (void *)v->at);
-    f8_codes_moved(p);
+    f8_codes_moved(p, variable);
     set_valued(p, variable, at != NULL || v->own_valued);
 }
 

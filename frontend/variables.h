@@ -13,7 +13,8 @@ typedef struct f8_program_variable {
     bool valued, own_valued; /* it has a value: where it is now; in memory of ours */
     bool kept;               /* a gradient that `update` reads and leaves as it is */
     bool lent;               /* others may have its memory */
-    bool made, made_of;      /* it is codes that are kept, or their scales; `prepare` reads it */
+    bool made;               /* it is codes that are kept, or their scales */
+    bool made_of, prepared;  /* `prepare` reads it; writes it */
 } f8_program_variable;
 
 /* The amax histories of a program whose functions have a form for empty ones. On a CPU they are
@@ -103,11 +104,11 @@ void f8_codes_begin(fp8c_program *p);
  * weights. A caller may write the scales of activations. */
 f8_status f8_codes_keep(fp8c_program *p, uint32_t variable, const void *value, bool *keeps,
                         f8_diag *diag);
-/* The variable got a value that no function gave it; others have its memory from now on; a variable
- * has moved. */
+/* The variable got a value that no function gave it; others have its memory from now on; it has
+ * moved. */
 void f8_codes_changed(fp8c_program *p, uint32_t variable);
 void f8_codes_lend(fp8c_program *p, uint32_t variable);
-void f8_codes_moved(fp8c_program *p);
+void f8_codes_moved(fp8c_program *p, uint32_t variable);
 /* Whether `prepare` has to run before the function: it reads codes, and they may be stale. */
 bool f8_codes_wanting(const fp8c_program *p, int function);
 /* Runs a function as f8_program_form gave it. */
