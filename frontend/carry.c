@@ -249,9 +249,8 @@ static f8_status carry(fp8c_program *to, const fp8c_program *from, f8_arena *mem
     F8_TRY(write_side(&into, diag));
     if (into.of)
         f8_variable_set(to, (uint32_t)into.history);
-    f8_instance *instance = &to->now->instance;
     const int prepare = fp8c_program_function(to, "prepare");
-    return prepare < 0 ? F8_OK : instance->kind->run(instance, (uint32_t)prepare, diag);
+    return prepare < 0 ? F8_OK : f8_codes_run(to, (uint32_t)prepare, diag);
 }
 
 fp8c_status fp8c_program_carry(fp8c_program *to, const fp8c_program *from, fp8c_carried *out)
