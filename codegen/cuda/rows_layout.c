@@ -39,14 +39,6 @@ static bool reduces(const f8_kernel *k)
     return false;
 }
 
-static bool transposes(const f8_kernel *k)
-{
-    for (uint32_t i = 0; i < k->n_buffers; i++)
-        if (k->buffer[i].transposed)
-            return true;
-    return false;
-}
-
 /* Something happens for each column or block of columns, not only for each row. */
 static bool has_columns(const f8_kernel *k)
 {
@@ -398,7 +390,7 @@ static f8_status layout(const f8_target *target, const f8_kernel *k, bool rings,
         return f8_fail(d, F8_ERR_UNSUPPORTED, F8_NOWHERE,
                        "a kernel keeps %u values near over %lld columns: that is too many for CUDA",
                        k->n_near, (long long)k->cols);
-    l->staged = k->n_partials > 0 || transposes(k);
+    l->staged = k->n_partials > 0 || f8_kernel_transposes(k);
     if (!reduces(k) && !l->staged && !f8_cuda_rows_count(k, F8_K_ROLL) &&
         !f8_cuda_rows_count(k, F8_K_BLOCKAMAX)) {
         points(k, l);

@@ -8,6 +8,7 @@
  * stage that loads; after the last one, of the warp's next row. Where a row is one chunk, it is of
  * a later task. */
 #include "codegen/cuda/rows.h"
+#include "codegen/cuda/rows_registers.h"
 
 #include <stdio.h>
 
@@ -275,10 +276,7 @@ void f8_cuda_ring_first(f8_cuda_printer *p)
  * each turn; column sums leave no register for the number. */
 static bool has_limit(const f8_cuda_printer *p)
 {
-    bool sums = false;
-    for (uint32_t n = 0; n < p->k->n_instrs; n++)
-        sums |= p->k->instr[n].op == F8_K_COLSUM;
-    return !sums && !is_one_chunk(p);
+    return !f8_cuda_rows_count(p->k, F8_K_COLSUM) && !is_one_chunk(p);
 }
 
 void f8_cuda_ring_row(f8_cuda_printer *p)

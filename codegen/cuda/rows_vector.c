@@ -1,6 +1,7 @@
 /* Row kernels as CUDA C, one vector of columns at a time: loads, the elements' arithmetic, stores.
  * See rows.h. */
 #include "codegen/cuda/rows.h"
+#include "codegen/cuda/rows_registers.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -62,10 +63,7 @@ static bool has_pointers(const f8_cuda_printer *p)
 /* Whether these pointers move on with a ring's loop over columns. Column sums have others there. */
 static bool pointers_move(const f8_cuda_printer *p)
 {
-    bool sums = false;
-    for (uint32_t n = 0; n < p->k->n_instrs; n++)
-        sums |= p->k->instr[n].op == F8_K_COLSUM;
-    return p->l.ring.chunks && !sums && has_pointers(p);
+    return p->l.ring.chunks && !f8_cuda_rows_count(p->k, F8_K_COLSUM) && has_pointers(p);
 }
 
 /* Where buffer `buffer` has the vector at column c. */

@@ -72,6 +72,14 @@ int64_t f8_kernel_task_rows(const f8_kernel *k)
     return rows;
 }
 
+bool f8_kernel_transposes(const f8_kernel *k)
+{
+    for (uint32_t i = 0; i < k->n_buffers; i++)
+        if (k->buffer[i].transposed)
+            return true;
+    return false;
+}
+
 int64_t f8_kernel_span(const f8_type *t, const f8_place *p)
 {
     const int64_t size = (int64_t)f8_dtype_size(t->dtype), rows = f8_type_rows(t);

@@ -205,6 +205,8 @@ bool f8_kinstr_is_partial(const f8_kinstr *i);
 bool f8_kinstr_is_root(const f8_kinstr *i);
 /* Rows of a task of a kernel that reduces columns, a multiple of every block; else 0. */
 int64_t f8_kernel_task_rows(const f8_kernel *k);
+/* Whether it stores a value transposed. */
+bool f8_kernel_transposes(const f8_kernel *k);
 
 /* ---- visits.c: what need not be visited ---- */
 

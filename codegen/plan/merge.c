@@ -196,10 +196,7 @@ static bool is_large_transpose(const merger *m, uint32_t step)
 {
     const f8_step *s = &m->b->out->step[step];
     const f8_kernel *k = m->b->source[m->b->builder[step].launch->source].kernel;
-    bool transposes = false;
-    for (uint32_t i = 0; k && i < k->n_buffers; i++)
-        transposes |= k->buffer[i].transposed;
-    return transposes && s->bytes_read + s->bytes_written >= LARGE_TRANSPOSE;
+    return k && s->bytes_read + s->bytes_written >= LARGE_TRANSPOSE && f8_kernel_transposes(k);
 }
 
 /* The most instances that a launch of this step's kernel can have; 0: one only. */
