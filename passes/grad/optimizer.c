@@ -239,11 +239,7 @@ static f8_status scalars(update *s)
 
 f8_status f8_build_update(f8_unit *u, f8_func *f, const f8_training *t)
 {
-    update s = {.u = u, .f = f, .g = f->graph, .t = t, .o = u->module->optimizer};
-    if (u->options.lr > 0)
-        s.o.lr = u->options.lr;
-    if (u->options.optimizer_steps > 0)
-        s.o.steps = u->options.optimizer_steps;
+    update s = {.u = u, .f = f, .g = f->graph, .t = t, .o = f8_unit_optimizer(u)};
     F8_TRY(check(u, &s.o));
     f->graph->at = s.o.loc;
     F8_TRY(scalars(&s));

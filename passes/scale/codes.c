@@ -187,7 +187,7 @@ static f8_ref copied(const keeper *k, f8_graph *to, f8_ref r, const f8_ref *map)
 {
     const f8_graph *g = k->func->graph;
     const f8_node *n = f8_at(g, r);
-    if (n->op == F8_OP_SLICE && f8_attr_i(g, r, F8_A_AXIS) == 0 && map[n->in[0]])
+    if (n->op == F8_OP_SLICE && f8_attr_i(g, r, F8_A_AXIS) == 0)
         return part_of(to, map[n->in[0]], f8_attr_i(g, r, F8_A_START), f8_attr_i(g, r, F8_A_STOP));
     return f8_copy_node(to, g, r, f8_map_operands(g, r, map, k->operand));
 }

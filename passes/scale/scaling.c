@@ -39,13 +39,13 @@
  * Why the histories do not hang on layers and change as a side effect of the forward: recomputation
  * and accumulation would then update them twice or not at all (Transformer Engine #1190). */
 #include "passes/scale/scaling.h"
-#include "passes/scale/scaler.h"
-#include "passes/unit/copy.h"
-
-#include "passes/unit/formulas.h"
 
 #include <math.h>
 #include <string.h>
+
+#include "passes/scale/scaler.h"
+#include "passes/unit/copy.h"
+#include "passes/unit/formulas.h"
 
 /* ---- what fprop reads ---- */
 
@@ -223,9 +223,7 @@ static f8_status scale_module(f8_scaler *s)
     f8_module *m = s->u->module;
     const bool updates = f8_module_find_func(m, "update") && !s->u->options.pair;
     f8_func *step = f8_module_find_func(m, "micro_step");
-    f8_optimizer optimizer = m->optimizer;
-    if (s->u->options.lr > 0)
-        optimizer.lr = s->u->options.lr;
+    const f8_optimizer optimizer = f8_unit_optimizer(s->u);
     s->reach = updates ? f8_adamw_reach(&optimizer) : INFINITY;
     if (!step)
         step = f8_module_find_func(m, "joint");

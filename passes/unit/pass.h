@@ -373,6 +373,8 @@ f8_status f8_unit_within(f8_unit *u);
 int32_t f8_unit_ranks(const f8_unit *u);
 /* The stage of ZeRO, 0 to 3; 0 where there is one rank. */
 int32_t f8_unit_zero(const f8_unit *u);
+/* The module's optimizer, with what the options say instead. */
+f8_optimizer f8_unit_optimizer(const f8_unit *u);
 /* The target that passes work for: the options', or the CPU. */
 const f8_target *f8_unit_target(const f8_unit *u);
 

@@ -19,6 +19,16 @@ int32_t f8_unit_zero(const f8_unit *u)
     return f8_unit_ranks(u) > 1 && stage > 0 ? (int32_t)stage : 0;
 }
 
+f8_optimizer f8_unit_optimizer(const f8_unit *u)
+{
+    f8_optimizer o = u->module->optimizer;
+    if (u->options.lr > 0)
+        o.lr = u->options.lr;
+    if (u->options.optimizer_steps > 0)
+        o.steps = u->options.optimizer_steps;
+    return o;
+}
+
 const f8_target *f8_unit_target(const f8_unit *u)
 {
     return u->options.target ? u->options.target : f8_target_by_name("cpu");
