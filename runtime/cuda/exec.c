@@ -2,9 +2,6 @@
 #include "runtime/cuda/exec_internal.h"
 #include "runtime/work.h"
 
-#define CU(what, call, ...)                                                                        \
-    F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.call(__VA_ARGS__), diag, #call " of %s", what))
-
 /* ---- creation ---- */
 
 static f8_status make_events(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
@@ -14,7 +11,7 @@ static f8_status make_events(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
     f->event = F8_NEW_ARRAY(&x->memory, CUevent, f->func->n_steps + 1);
     F8_TRY(f8_arena_status(&x->memory, diag));
     for (uint32_t i = 0; i <= f->func->n_steps; i++)
-        CU(f->func->name, cuEventCreate, &f->event[i], CU_EVENT_DEFAULT);
+        F8_CU(f->func->name, cuEventCreate, &f->event[i], CU_EVENT_DEFAULT);
     return F8_OK;
 }
 

@@ -3,9 +3,6 @@
  * it again. Steps that run without a graph have no branch. */
 #include "runtime/cuda/exec_internal.h"
 
-#define CU_IN(what, call, ...)                                                                     \
-    F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.call(__VA_ARGS__), diag, #call " of %s", what))
-
 static bool has_branch(const f8_plan_func *f)
 {
     for (uint32_t i = 0; i < f->n_steps; i++)
@@ -26,7 +23,7 @@ static f8_status make_events(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
 {
     for (uint32_t i = 0; i < f->func->n_steps; i++)
         if (f->func->step[i].branch)
-            CU_IN(f->func->name, cuEventCreate, &f->step[i].ended, CU_EVENT_DISABLE_TIMING);
+            F8_CU(f->func->name, cuEventCreate, &f->step[i].ended, CU_EVENT_DISABLE_TIMING);
     return F8_OK;
 }
 
@@ -36,9 +33,9 @@ f8_status f8_cuda_exec_make_branch(f8_cuda_exec *x, f8_diag *diag)
         if (!has_branch(&x->plan->func[k]))
             continue;
         if (!x->branch)
-            CU_IN("the branch", cuStreamCreate, &x->branch, CU_STREAM_NON_BLOCKING);
+            F8_CU("the branch", cuStreamCreate, &x->branch, CU_STREAM_NON_BLOCKING);
         if (!x->forked)
-            CU_IN("the branch", cuEventCreate, &x->forked, CU_EVENT_DISABLE_TIMING);
+            F8_CU("the branch", cuEventCreate, &x->forked, CU_EVENT_DISABLE_TIMING);
         F8_TRY(make_events(x, &x->func[k], diag));
     }
     return F8_OK;
@@ -64,14 +61,14 @@ CUdeviceptr f8_cuda_exec_branch_workspace(const f8_cuda_exec *x)
 
 f8_status f8_cuda_exec_fork(f8_cuda_exec *x, const f8_live_func *f, CUstream from, f8_diag *diag)
 {
-    CU_IN(f->func->name, cuEventRecord, x->forked, from);
-    CU_IN(f->func->name, cuStreamWaitEvent, x->branch, x->forked, 0);
+    F8_CU(f->func->name, cuEventRecord, x->forked, from);
+    F8_CU(f->func->name, cuStreamWaitEvent, x->branch, x->forked, 0);
     return F8_OK;
 }
 
 f8_status f8_cuda_exec_join(f8_cuda_exec *x, const f8_live_func *f, uint32_t step, CUstream to,
                             f8_diag *diag)
 {
-    CU_IN(f->func->name, cuStreamWaitEvent, to, f->step[step].ended, 0);
+    F8_CU(f->func->name, cuStreamWaitEvent, to, f->step[step].ended, 0);
     return F8_OK;
 }

@@ -15,9 +15,6 @@
 
 #include <string.h>
 
-#define CU_IN(what, call, ...)                                                                     \
-    F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.call(__VA_ARGS__), diag, #call " of %s", what))
-
 /* ---- steps ---- */
 
 /* Where steps are enqueued. While a graph is captured, a kernel that comes right behind another
@@ -150,7 +147,7 @@ static f8_status enqueue_beside(f8_cuda_exec *x, const f8_live_func *f, f8_live_
 {
     F8_TRY(f8_cuda_exec_fork(x, f, q->stream, diag));
     F8_TRY(enqueue_gemm(x, l, x->branch, f8_cuda_exec_branch_workspace(x), diag));
-    CU_IN(f->func->name, cuEventRecord, l->ended, x->branch);
+    F8_CU(f->func->name, cuEventRecord, l->ended, x->branch);
     return F8_OK;
 }
 
@@ -186,7 +183,7 @@ f8_status f8_cuda_exec_run_steps(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag
     const f8_observer *o = x->observer;
     queue q = {.stream = x->stream};
     if (f->event)
-        CU_IN(name, cuEventRecord, f->event[0], x->stream);
+        F8_CU(name, cuEventRecord, f->event[0], x->stream);
     if (o)
         F8_TRY(f8_cuda_exec_sync(x, diag, "before %s", name));
     for (uint32_t i = 0; i < f->func->n_steps; i++) {
@@ -195,7 +192,7 @@ f8_status f8_cuda_exec_run_steps(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag
         f->step[i].enqueued = f->event ? f8_seconds_now() : 0;
         F8_TRY(enqueue_step(x, f, &f->step[i], &q, diag));
         if (f->event)
-            CU_IN(name, cuEventRecord, f->event[i + 1], x->stream);
+            F8_CU(name, cuEventRecord, f->event[i + 1], x->stream);
         if (x->options.blocking || o)
             F8_TRY(f8_cuda_exec_sync(x, diag, "after '%s' in %s", f->step[i].step->name, name));
         if (o)
@@ -212,7 +209,7 @@ f8_status f8_cuda_exec_add_times(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag
     double through = 0; /* seconds on the GPU from the first step on */
     for (uint32_t i = 0; f->event && i < f->func->n_steps; i++) {
         float milliseconds = 0;
-        CU_IN(f->func->name, cuEventElapsedTime, &milliseconds, f->event[i], f->event[i + 1]);
+        F8_CU(f->func->name, cuEventElapsedTime, &milliseconds, f->event[i], f->event[i + 1]);
         const double seconds = 1e-3 * (double)milliseconds,
                      late = f->step[i].enqueued - f->step[0].enqueued - through;
         const double gap = late < 0 ? 0 : late < seconds ? late : seconds;
@@ -235,7 +232,7 @@ static f8_status capture(f8_cuda_exec *x, f8_live_func *f, const f8_live_part *p
 {
     queue q = {.stream = x->own, .dependent = x->plan->dependent_launch};
     *graph = NULL;
-    CU_IN(f->func->name, cuStreamBeginCapture_v2, x->own, CU_STREAM_CAPTURE_MODE_RELAXED);
+    F8_CU(f->func->name, cuStreamBeginCapture_v2, x->own, CU_STREAM_CAPTURE_MODE_RELAXED);
     const f8_status status = capture_steps(x, f, part, &q, diag);
     const CUresult end =
         x->cuda->cu.cuStreamEndCapture(x->own, graph); /* in any case: it ends the mode */
@@ -382,7 +379,7 @@ f8_status f8_cuda_exec_launch(f8_cuda_exec *x, f8_live_func *f, f8_diag *diag)
     queue q = {.stream = x->stream};
     for (uint32_t i = 0; i < f->n_parts; i++) {
         if (f->now->part[i])
-            CU_IN(f->func->name, cuGraphLaunch, f->now->part[i], x->stream);
+            F8_CU(f->func->name, cuGraphLaunch, f->now->part[i], x->stream);
         if (i + 1 < f->n_parts)
             F8_TRY(enqueue_step(x, f, &f->step[f->part[i].end], &q, diag));
     }

@@ -10,6 +10,11 @@
 
 enum { F8_CUDA_ALIGN = 256 };
 
+/* Calls the driver, and returns from the function if that fails: "cuMemAlloc_v2 of the arena". The
+ * function has the executor `x` and `diag`. */
+#define F8_CU(what, call, ...)                                                                     \
+    F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.call(__VA_ARGS__), diag, #call " of %s", what))
+
 /* One launch, with its block of parameters as the kernel reads it (f8_launch in plan.h). */
 typedef struct f8_live_phase {
     const f8_step_phase *phase;

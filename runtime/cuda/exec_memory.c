@@ -6,9 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CU(what, call, ...)                                                                        \
-    F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.call(__VA_ARGS__), diag, #call " of %s", what))
-
 /* ---- device memory ---- */
 
 /* "; the biggest variables are wte f32[50304, 768] (154533888), ..." into text. */
@@ -115,9 +112,9 @@ static f8_status clear_ports(f8_tenant *t, f8_port_block *ports, f8_diag *diag)
 {
     f8_cuda_exec *x = (f8_cuda_exec *)t;
     const size_t bytes = (size_t)ports->block.bytes;
-    CU("inputs and outputs", cuMemAllocHost_v2, (void **)&ports->host, bytes);
+    F8_CU("inputs and outputs", cuMemAllocHost_v2, (void **)&ports->host, bytes);
     memset(ports->host, 0, bytes);
-    CU("inputs and outputs", cuMemsetD8Async, ports->block.at, 0, bytes, x->stream);
+    F8_CU("inputs and outputs", cuMemsetD8Async, ports->block.at, 0, bytes, x->stream);
     return F8_OK;
 }
 
@@ -162,7 +159,7 @@ int64_t f8_cuda_exec_plan_bytes(const f8_plan *plan, const char *external)
 f8_status f8_cuda_exec_upload(f8_cuda_exec *x, CUdeviceptr to, const void *from, size_t bytes,
                               const char *what, f8_diag *diag)
 {
-    CU(what, cuMemcpyHtoDAsync_v2, to, from, bytes, x->stream);
+    F8_CU(what, cuMemcpyHtoDAsync_v2, to, from, bytes, x->stream);
     return f8_cuda_exec_sync(x, diag, "of %s", what);
 }
 
@@ -274,9 +271,9 @@ f8_status f8_cuda_exec_enter_home(f8_cuda_exec *x, const f8_cuda_exec_options *o
     if (status != F8_OK)
         return status;
     if (!o->like)
-        CU("the executor", cuStreamCreate, &home->own, CU_STREAM_NON_BLOCKING);
+        F8_CU("the executor", cuStreamCreate, &home->own, CU_STREAM_NON_BLOCKING);
     if (!o->like && !home->options.stream)
-        CU("the executor", cuStreamCreate, &home->ordered, CU_STREAM_DEFAULT);
+        F8_CU("the executor", cuStreamCreate, &home->ordered, CU_STREAM_DEFAULT);
     if (!o->like)
         home->stream = home->options.stream ? home->options.stream : home->ordered;
     x->own = home->own;

@@ -6,9 +6,6 @@
 #include "runtime/copy.h"
 #include "runtime/work.h"
 
-#define CU_IN(what, call, ...)                                                                     \
-    F8_TRY(f8_cuda_check(x->cuda, x->cuda->cu.call(__VA_ARGS__), diag, #call " of %s", what))
-
 /* ---- failures ---- */
 
 /* Remembers the failure of a call after which nobody knows what the device has done. Its message is
@@ -140,7 +137,7 @@ f8_status f8_cuda_exec_wait(f8_cuda_exec *x, f8_diag *diag)
 static f8_status download(f8_cuda_exec *x, void *to, CUdeviceptr from, size_t bytes,
                           const char *what, f8_diag *diag)
 {
-    CU_IN(what, cuMemcpyDtoHAsync_v2, to, from, bytes, x->stream);
+    F8_CU(what, cuMemcpyDtoHAsync_v2, to, from, bytes, x->stream);
     return f8_cuda_exec_sync(x, diag, "of %s", what);
 }
 
@@ -176,7 +173,7 @@ f8_status f8_cuda_exec_fetch(f8_cuda_exec *x, uint32_t func, const f8_arg *from,
 static f8_status clear(f8_cuda_exec *x, CUdeviceptr at, size_t bytes, const char *what,
                        f8_diag *diag)
 {
-    CU_IN(what, cuMemsetD8Async, at, 0, bytes, x->stream);
+    F8_CU(what, cuMemsetD8Async, at, 0, bytes, x->stream);
     return x->stream == x->home->ordered ? f8_cuda_exec_sync(x, diag, "of %s", what) : F8_OK;
 }
 
@@ -311,15 +308,15 @@ static f8_status change_stream(f8_cuda_exec *x, CUstream to, f8_diag *diag)
 {
     f8_cuda_home *home = x->home;
     if (!to && !home->ordered)
-        CU_IN("the executor", cuStreamCreate, &home->ordered, CU_STREAM_DEFAULT);
+        F8_CU("the executor", cuStreamCreate, &home->ordered, CU_STREAM_DEFAULT);
     if (!to)
         to = home->ordered;
     if (to == home->stream)
         return F8_OK;
     if (!home->moved)
-        CU_IN("the executor", cuEventCreate, &home->moved, CU_EVENT_DISABLE_TIMING);
-    CU_IN("the stream before", cuEventRecord, home->moved, home->stream);
-    CU_IN("the new stream", cuStreamWaitEvent, to, home->moved, 0);
+        F8_CU("the executor", cuEventCreate, &home->moved, CU_EVENT_DISABLE_TIMING);
+    F8_CU("the stream before", cuEventRecord, home->moved, home->stream);
+    F8_CU("the new stream", cuStreamWaitEvent, to, home->moved, 0);
     home->stream = to;
     for (f8_tenant *t = home->home.first; t; t = t->next)
         ((f8_cuda_exec *)t)->stream = to;
