@@ -185,11 +185,24 @@ static double print_no_budget(cli_job *j)
     return seconds;
 }
 
-/* A compile with a budget keeps no codes of weights: budgets are planned for such a program. */
+static bool keeps_codes(const cli_job *j)
+{
+    const int step = fp8c_program_function(j->program, "micro_step");
+    fp8c_memory m;
+    bool any = false;
+    for (int i = 0; fp8c_program_memory(j->program, step, i, &m) == FP8C_OK && !any; i++)
+        any = !strcmp(m.category, "weight codes") && m.bytes > 0;
+    return any;
+}
+
+/* A program with a budget keeps no codes of weights. So the budgets are planned for a program that
+ * keeps none. */
 static bool compile_without_codes(cli_job *j, const fp8c_compile_options *options)
 {
     fp8c_compile_options without = *options;
     fp8c_program *with = j->program;
+    if (!keeps_codes(j))
+        return true;
     without.requantize = 1;
     j->program = NULL;
     fp8c_program_destroy(with);
