@@ -74,7 +74,7 @@ typedef struct f8_option_DIM {
 
 /* ---- the options ---- */
 
-typedef enum f8_goes_on { RUN_KEPT, RUN_FREE, RUN_OWN } f8_goes_on;
+typedef enum f8_goes_on { RUN_KEPT, RUN_FREE, RUN_PLANS, RUN_OWN } f8_goes_on;
 enum { RANKS_ALIKE, RANKS_APART };
 enum { ANYWHERE, NEEDS_FOLDER };
 

@@ -37,7 +37,7 @@ static bool merge(f8_folder *f, int at, const json_t *all)
                              f->run.path, row->name);
     json_t *now = f8_train_option_json(o, at);
     const bool ok =
-        row->goes_on == RUN_FREE || json_equal(now, before) || refuse(f, row->name, now, before);
+        row->goes_on != RUN_KEPT || json_equal(now, before) || refuse(f, row->name, now, before);
     json_decref(now);
     return ok;
 }
@@ -198,14 +198,13 @@ static bool check_steps(f8_folder *f)
 /* Whether the plan is another: it has the same bits, and the fingerprints have other values. */
 static bool is_planned_anew(const f8_folder *f)
 {
-    static const int options[] = {F8_TRAIN_AT_memory,     F8_TRAIN_AT_checkpoint,
-                                  F8_TRAIN_AT_recompute,  F8_TRAIN_AT_no_fuse,
-                                  F8_TRAIN_AT_requantize, F8_TRAIN_AT_zero};
     const json_t *all = json_object_get(f->run.info, "resolved");
     bool anew = false;
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
-        json_t *now = f8_train_option_json(f->t->options, options[i]);
-        anew |= !json_equal(now, json_object_get(all, f8_train_option_rows[options[i]].name));
+    for (int at = 0; at < F8_TRAIN_OPTIONS; at++) {
+        if (f8_train_option_rows[at].goes_on != RUN_PLANS)
+            continue;
+        json_t *now = f8_train_option_json(f->t->options, at);
+        anew |= !json_equal(now, json_object_get(all, f8_train_option_rows[at].name));
         json_decref(now);
     }
     return anew && json_integer_value(json_object_get(all, "--fingerprint-every")) > 0;
@@ -231,7 +230,8 @@ static bool update(f8_folder *f, const fp8c_program *program, bool same)
                              "ranks", (json_int_t)ranks, "changed", (int)is_changed(f));
     bool ok = !json_array_append_new(json_object_get(info, "resumed"), mark);
     for (int at = 0; at < F8_TRAIN_OPTIONS; at++)
-        if (f8_train_option_rows[at].goes_on == RUN_FREE)
+        if (f8_train_option_rows[at].goes_on == RUN_FREE ||
+            f8_train_option_rows[at].goes_on == RUN_PLANS)
             ok = ok && !json_object_set_new(all, f8_train_option_rows[at].name,
                                             f8_train_option_json(o, at));
     ok = ok && !json_object_set_new(info, "recipe", json_string(o->recipe)) &&
