@@ -27,7 +27,8 @@ typedef struct comparison {
 
 /* ---- hashes ---- */
 
-/* Codes that are kept follow from the rest, and may be of shards. */
+/* Whether ranks have variable `v` alike. Shards differ. Kept codes follow from the weights, and at
+ * ZeRO 3 from a rank's shards of them, so they are not compared. */
 static bool is_compared(const fp8c_program *p, uint32_t v)
 {
     return p->now->plan.var[v].rows == 0 && !p->var[v].made;

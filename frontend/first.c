@@ -1,5 +1,6 @@
-/* Which form of a function runs: itself, or its form for an empty amax history (embedding.md, "The
- * first step"). The histories alone decide. */
+/* What comes before a function runs. Which form of it: itself, or its form for an empty amax
+ * history (embedding.md, "The first step"); the histories alone decide. And `prepare`, where codes
+ * of weights are stale (f8_program_renew). */
 #include <math.h>
 #include <string.h>
 

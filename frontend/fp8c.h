@@ -474,10 +474,9 @@ FP8C_API fp8c_status fp8c_program_fit(fp8c_program *program, int function,
  * its variables have values: from this call, fp8c_program_load or _write, or a bound tensor.
  *
  * A caller that later writes parameters runs `prepare` again. A program that trains by itself keeps
- * codes of weights ("Codes of weights" in frontend/README.md), and runs `prepare` by itself where it
- * knows of a change: after a call that loads, writes or binds, and before each step while a tensor
- * of the caller's has a parameter's memory. It does not know what is written through
- * fp8c_variable.data. */
+ * codes of weights ("Codes of weights" in frontend/README.md). It runs `prepare` by itself after a
+ * call that loads, writes or binds, and before each step while a parameter's memory is a tensor of
+ * the caller's. It does not know what is written through fp8c_variable.data: run `prepare` then. */
 FP8C_API fp8c_status fp8c_program_initialize(fp8c_program *program, uint64_t seed);
 
 /* The index of a function (eval, micro_step, micro_step.first, update, prepare; in a pair forward,

@@ -228,7 +228,8 @@ F8_DEV void f8_copy_async16(void *shared, const void *global, bool valid)
  * are multiples of 16. A barrier in shared memory counts the bytes that arrive.
  *
  * f8_bulk_begin makes `n` barriers. Other threads use them after an f8_sync_warp or f8_sync.
- * f8_bulk_expect says how many bytes the copies of a barrier's next phase bring, before they begin.
+ * f8_bulk_expect tells a barrier how many bytes the copies of its next phase bring. Call it before
+ * they begin.
  * Phases are 0, 1, 0, 1 ... f8_bulk_wait returns when phase `phase` has all its bytes; the thread then
  * sees them. All threads have read the memory, and met, before the next copy to it begins. */
 F8_DEV void f8_bulk_begin(f8_u64 *barrier, int n)

@@ -130,7 +130,7 @@ static void share(const codes_twins *t, fp8c_program *q, fp8c_program *p, bool c
     for (int i = 0; fp8c_program_variable(q, i, &v) == FP8C_OK; i++) {
         fp8c_tensor_view view;
         const int other = fp8c_program_find_variable(p, v.name);
-        if (other < 0 || (codes_is_kept(v.name) && !codes))
+        if (other < 0 || (is_weight_codes(v.name) && !codes))
             continue;
         codes_must(t, fp8c_program_variable_view(p, other, &view), v.name);
         codes_must(t, fp8c_program_bind_variable(q, i, &view), v.name);
@@ -219,7 +219,7 @@ static void read_codes(void *user, const fp8c_witnessed *value)
     ck_assert_int_eq(w->depth++, 0);
     w->values++;
     for (int i = 0; fp8c_program_variable(w->t->p[0], i, &v) == FP8C_OK; i++)
-        if (codes_is_kept(v.name)) {
+        if (is_weight_codes(v.name)) {
             size_t bytes;
             free(codes_read(w->t, w->t->p[0], v.name, &bytes));
             w->reads++;

@@ -137,7 +137,7 @@ static void write_codes(change *c)
 {
     fp8c_variable v;
     for (int i = 0; fp8c_program_variable(of(c), i, &v) == FP8C_OK; i++) {
-        if (!codes_is_kept(v.name))
+        if (!is_weight_codes(v.name))
             continue;
         void *bytes = calloc(1, (size_t)fp8c_type_bytes(&v.type));
         codes_must(c->t, fp8c_program_write(of(c), i, bytes), v.name);

@@ -1,8 +1,8 @@
 /* How a GPU's kernels and GEMMs are launched changes no bit: programs with the options
- * dependent_launch and wgrad_branch are trained beside programs without them. On the emulator,
- * which finds out kernels that do not wait for the one ahead, and runs a branch as late or as early
- * as its events allow; or with FP8C_TEST_GPU on this machine's GPU. check_cuda_branch.c takes waits
- * away. */
+ * dependent_launch and wgrad_branch are trained beside programs without them. They run on the
+ * emulator, or with FP8C_TEST_GPU on this machine's GPU. The emulator finds kernels that do not wait
+ * for the one ahead, and runs a branch as late or as early as its events allow. check_cuda_branch.c
+ * takes waits away. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -12,6 +12,7 @@
 
 #include "tests/shared/api/api_run.h"
 #include "tests/shared/api/rank_case.h"
+#include "tests/shared/api/weight_codes.h"
 #include "tests/shared/suite.h"
 
 enum { VOCABULARY = 67, ROWS = 4, STEPS = 2, STAGES = 4 };
@@ -56,12 +57,6 @@ static unsigned char *make_room(training *t, int rank, size_t more)
         t->room[rank] = 2 * needed;
     }
     return p;
-}
-
-/* Codes that follow from the weights: with stage 3 a rank has its part's. */
-static bool is_kept(const char *name)
-{
-    return !strncmp(name, "fp8.codes.", 10) || !strncmp(name, "fp8.scale_inv.", 14);
 }
 
 /* Appends the whole of a variable. */
@@ -157,7 +152,7 @@ static void train(const fp8c_comm *comm, void *user)
     if (ok && t->save)
         ok = fp8c_program_save(r.program, t->save, NULL) == FP8C_OK;
     for (int i = 0; ok && fp8c_program_variable(r.program, i, &v) == FP8C_OK; i++)
-        ok = is_kept(v.name) || append_whole(&r, comm, t, i, &v);
+        ok = is_weight_codes(v.name) || append_whole(&r, comm, t, i, &v);
     if (!ok) {
         t->failed[rank] = strdup(r.failed ? r.failed : fp8c_context_message(r.ctx));
         ranks_leave(comm);

@@ -121,6 +121,15 @@ static uint32_t func_named(const f8_plan *plan, const char *name)
     return 0;
 }
 
+/* gpt with a branch, for the device. */
+static void open_gpt(cuda_device *d, cuda_plan *p, const char *recipe)
+{
+    cuda_device_open(d);
+    lower(p, "gpt", dims, sizeof dims / sizeof *dims, recipe, d->target, true);
+    cuda_plan_finish(p, (f8_build_options){.cuda = d->cuda});
+    ck_assert_msg(p->status == F8_OK, "%s", p->diag.text);
+}
+
 /* The variables after two micro-steps, as one block; the caller frees. */
 static unsigned char *run(const f8_plan *plan, f8_cuda *cuda, uint32_t func, size_t *bytes)
 {
@@ -157,10 +166,7 @@ START_TEST(missing_waits)
         test_skip("missing waits", "only the emulator shows each");
         return;
     }
-    cuda_device_open(&d);
-    lower(&p, "gpt", dims, sizeof dims / sizeof *dims, recipes[_i], d.target, true);
-    cuda_plan_finish(&p, (f8_build_options){.cuda = d.cuda});
-    ck_assert_msg(p.status == F8_OK, "%s", p.diag.text);
+    open_gpt(&d, &p, recipes[_i]);
     const uint32_t func = func_named(&p.plan, "micro_step");
     f8_plan_func *f = &p.plan.func[func];
     size_t bytes;
@@ -228,9 +234,7 @@ START_TEST(workspaces)
     cuda_plan p;
     f8_cuda_exec *x = NULL;
     const f8_cuda_exec_options o = {0};
-    cuda_device_open(&d);
-    lower(&p, "gpt", dims, sizeof dims / sizeof *dims, "bf16", d.target, true);
-    cuda_plan_finish(&p, (f8_build_options){.cuda = d.cuda});
+    open_gpt(&d, &p, "bf16");
     const uint32_t func = func_named(&p.plan, "micro_step");
     OK(f8_cuda_exec_create(&p.plan, d.cuda, &o, &x, diag));
     OK(f8_cuda_exec_init(x, 3, NULL, diag));
@@ -275,9 +279,7 @@ START_TEST(failures)
         test_skip("failures", "a GPU does not fail on request");
         return;
     }
-    cuda_device_open(&d);
-    lower(&p, "gpt", dims, sizeof dims / sizeof *dims, "bf16", d.target, true);
-    cuda_plan_finish(&p, (f8_build_options){.cuda = d.cuda});
+    open_gpt(&d, &p, "bf16");
     for (size_t i = 0; i < sizeof fails / sizeof *fails; i++) {
         const f8_cuda_exec_options o = {0};
         f8_cuda_exec *x = NULL;

@@ -8,7 +8,7 @@
 
 enum { ROW = 32, COLUMNS = 16, ELEMENTS = ROW * COLUMNS, UPDATES = 40 };
 
-/* `zeros` begins as zeros. Its gradient is the tests'. */
+/* The parameter `zeros` begins as zeros. Tests give its gradient. */
 static const char text[] =
     "module reach\n"
     "param wte: f32[16, 32] normal(0.5)\n"

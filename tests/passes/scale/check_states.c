@@ -104,7 +104,7 @@ static void check_pushed(fp8c_program *p, const float *before, const float *seen
     ck_assert_int_eq(weights, 1);
 }
 
-/* Between updates nothing was seen but the weight. */
+/* After `update` only the weight has an amax: the others wait for the next micro-step. */
 static void check_amaxes(fp8c_program *p)
 {
     const float *seen = variable(p, "fp8.amax").data;

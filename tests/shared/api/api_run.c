@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/shared/api/weight_codes.h"
 #include "tests/shared/passes/compile.h"
 
 static bool check(f8_api_run *r, fp8c_status status)
@@ -102,8 +103,7 @@ float f8_api_step(f8_api_run *r, int64_t vocabulary, uint64_t number)
 /* The variable of that index, but no codes of weights: they come last, and follow from the rest. */
 static bool get_variable(fp8c_program *p, int i, fp8c_variable *v)
 {
-    return fp8c_program_variable(p, i, v) == FP8C_OK && strncmp(v->name, "fp8.codes.", 10) != 0 &&
-           strncmp(v->name, "fp8.scale_inv.", 14) != 0;
+    return fp8c_program_variable(p, i, v) == FP8C_OK && !is_weight_codes(v->name);
 }
 
 unsigned char *f8_api_state(f8_api_run *r, size_t *bytes)

@@ -4,6 +4,7 @@
 #define TEST_CODES_CASE_H
 
 #include "tests/shared/api/api.h"
+#include "tests/shared/api/weight_codes.h"
 
 /* Weights of every kind: of one linear; tied to an embedding; of two linears, one of which has it
  * transposed; under a dropout, which eval does not have; computed from a parameter; and a parameter
@@ -86,11 +87,6 @@ static inline void codes_close(codes_twins *t)
 
 /* ---- values ---- */
 
-static inline bool codes_is_kept(const char *name)
-{
-    return !strncmp(name, "fp8.codes.", 10) || !strncmp(name, "fp8.scale_inv.", 14);
-}
-
 /* How many variables hold codes or their scales. */
 static inline int codes_kept(fp8c_program *p)
 {
@@ -98,7 +94,7 @@ static inline int codes_kept(fp8c_program *p)
     const int prepare = fp8c_program_function(p, "prepare");
     int n = 0;
     for (int i = 0; fp8c_program_port(p, prepare, FP8C_OUTPUT, i, &port) == FP8C_OK; i++)
-        n += codes_is_kept(port.name);
+        n += is_weight_codes(port.name);
     return n;
 }
 
@@ -163,7 +159,7 @@ static inline int codes_are_right(const codes_twins *t, const char *what)
     int n = 0;
     for (int i = 0; fp8c_program_variable(t->p[0], i, &v) == FP8C_OK; i++) {
         size_t bytes;
-        if (!codes_is_kept(v.name))
+        if (!is_weight_codes(v.name))
             continue;
         unsigned char *before = codes_read(t, t->p[0], v.name, &bytes);
         codes_must(t, fp8c_program_run(t->p[0], fp8c_program_function(t->p[0], "prepare")), what);
@@ -211,8 +207,8 @@ static inline void codes_step(const codes_twins *t, const char *function, int vo
     codes_same_results(t, function, what);
 }
 
-/* Updates of 1, 2, 3, 1, ... micro-steps, with an eval before and after each. All bits are equal,
- * whenever one looks. Returns how many variables hold codes. */
+/* Trains both twins: updates of 1, 2, 3, 1, ... micro-steps, with an eval before and after each.
+ * Checks after each call that their bits are equal. Returns how many variables hold codes. */
 static inline int codes_train(const codes_twins *t, int vocabulary, int updates, const char *what)
 {
     int kept = 0, number = 0;

@@ -134,7 +134,7 @@ static size_t without_codes(const f8_module *m)
     return n;
 }
 
-/* Programs that both keep codes, or neither, have all variables in common. */
+/* How many variables two programs share, from the first on: all, if both keep codes or neither. */
 static size_t in_common(const f8_module *a, const f8_module *b)
 {
     return a->n_vars == b->n_vars ? a->n_vars : without_codes(a);
