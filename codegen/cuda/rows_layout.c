@@ -16,6 +16,7 @@ enum {
     FEW_RESIDENT = 1024, /* threads of a multiprocessor, where cache allows few rows at once */
     STAGED_THREADS = 512,
     STAGED_RESIDENT = 1024,  /* threads of a multiprocessor */
+    SECTOR = 32,             /* bytes of memory that are read and written at once */
     BLOCK_REGISTERS = 65536, /* of a multiprocessor */
     NEAR_REGISTERS = 64,
     FLIGHT_BYTES = 64,      /* bytes of loads that a thread should have in flight */
@@ -306,6 +307,28 @@ static void spread(const f8_target *target, const f8_kernel *k, f8_cuda_layout *
     }
 }
 
+/* Whether blocks of `rows` rows write whole sectors where they store values transposed. */
+static bool writes_sectors(const f8_kernel *k, int rows)
+{
+    for (uint32_t n = 0; n < k->n_instrs; n++) {
+        const f8_kinstr *i = &k->instr[n];
+        if (i->op == F8_K_STORE && k->buffer[i->buffer].transposed &&
+            rows * f8_cuda_bytes(k->buffer[i->buffer].dtype) % SECTOR)
+            return false;
+    }
+    return true;
+}
+
+/* The threads of a staged kernel's block. Where threads have parts of a row at once, a
+ * multiprocessor has STAGED_RESIDENT with 64 registers each. They are one block if two would write
+ * parts of sectors, or if one has the tail to compute. */
+static int staged_threads(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
+{
+    const bool in_parts = !l->whole && f8_cuda_rows_are_lean(target, k, l);
+    const bool in_two = writes_sectors(k, STAGED_THREADS / l->group) && !k->tail;
+    return in_parts && !in_two ? STAGED_RESIDENT : STAGED_THREADS;
+}
+
 /* The blocks of a kernel by rows that should be resident. A staged kernel should have
  * STAGED_RESIDENT threads resident, if they have registers enough, so that some work while others
  * wait at a barrier or for memory. Tiles are filled and read in turns if that leaves room. */
@@ -322,7 +345,8 @@ static void row_blocks(const f8_target *target, const f8_kernel *k, f8_cuda_layo
     l->branches = !target->shared_large || f8_cuda_rows_count(k, F8_K_BLOCKAMAX);
     const int sums = f8_cuda_rows_count(k, F8_K_COLSUM);
     if (f8_cuda_rows_are_lean(target, k, l) && l->threads < STAGED_RESIDENT &&
-        (l->whole || sums == 0 || (sums == 1 && k->n_instrs <= F8_CUDA_STAGED_INSTRS)) &&
+        (l->whole || k->config.threads || writes_sectors(k, l->rows) || sums == 0 ||
+         (sums == 1 && k->n_instrs <= F8_CUDA_STAGED_INSTRS)) &&
         l->shared * (STAGED_RESIDENT / l->threads) <= room)
         l->min_blocks = STAGED_RESIDENT / l->threads;
     if ((l->shared + l->tile_size) * l->min_blocks <= room) {
@@ -348,7 +372,7 @@ static f8_status by_rows(const f8_target *target, const f8_kernel *k, bool rings
                f8_cuda_rows_count(k, F8_K_COLAMAX) * l->vectors * l->vector <= F8_CUDA_HELD_COLUMNS;
     const bool lean = l->staged && f8_cuda_rows_are_lean(target, k, l);
     const int registers = lean ? F8_CUDA_STAGED_SHARE : f8_cuda_rows_registers(k, l);
-    const int staged = lean && !l->whole ? STAGED_RESIDENT : STAGED_THREADS;
+    const int staged = staged_threads(target, k, l);
     int threads = threads_of(k, l->staged ? staged : ROW_THREADS);
     while (l->staged && threads > ROW_THREADS && registers * threads > BLOCK_REGISTERS)
         threads /= 2;

@@ -3,10 +3,12 @@
  * alignment, any grid, one tensor a launch or many, and in the emulator any order of blocks and
  * warps. check_cuda_rows_text.c compiles the same text with the real NVRTC. */
 #include "tests/shared/kernel/kernel_bodies.h"
+#include "tests/shared/kernel/kernel_configs.h"
 #include "tests/shared/kernel/kernel_device.h"
 #include "tests/shared/suite.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static cuda_device device;
 
@@ -299,6 +301,39 @@ START_TEST(transposes)
 }
 END_TEST
 
+/* Whether a kernel for sm_90a has these launch bounds: a norm with a residual, whose transposed
+ * codes it stores, or a norm's gradient. Rows are wide. */
+static bool has_blocks(bool codes, const char *config, const char *bounds)
+{
+    const f8_target *to = NULL;
+    kcase c;
+    int n;
+    for (size_t i = 0; !to || strcmp(to->name, "sm_90a") != 0; i++)
+        to = f8_target_at(i);
+    kc_begin(&c);
+    kv_use(config);
+    if (codes)
+        kc_residual_norm(&c, 64, 2048);
+    else
+        kc_norm_backward(&c, 64, 2048, true, false, true);
+    const bool has = strstr(kc_cuda_text(&c, to, &n), bounds);
+    kc_end(&c);
+    kv_use(NULL);
+    return has;
+}
+
+/* Two blocks a multiprocessor, but one where two would store transposed codes in parts of sectors of
+ * memory. The tuner may take two. */
+START_TEST(two_blocks)
+{
+    ck_assert(has_blocks(false, NULL, ", 512, 2)"));
+    ck_assert(!has_blocks(false, NULL, ", 1024, 1)"));
+    ck_assert(has_blocks(true, NULL, ", 1024, 1)"));
+    ck_assert(!has_blocks(true, NULL, ", 512, 2)"));
+    ck_assert(has_blocks(true, "threads 512", ", 512, 2)"));
+}
+END_TEST
+
 START_TEST(periodic_rows)
 {
     kcase c;
@@ -504,6 +539,7 @@ Suite *f8_suite(void)
     tcase_add_test(device, tiles);
     tcase_add_test(device, scaled_runs);
     tcase_add_test(device, transposes);
+    tcase_add_test(device, two_blocks);
     tcase_add_test(device, periodic_rows);
     tcase_add_loop_test(device, rolls, 0, 2);
     tcase_add_test(device, gathers);
