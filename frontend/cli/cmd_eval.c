@@ -93,7 +93,9 @@ static void print_table(const eval *e)
                 said(e, "fp8c.steps", shown[1]));
     if (e->stored.n)
         cli_say(stdout, "%s: %zu weights stored in FP8 under %s\n", files, e->stored.n,
-                said(e, "fp8c.export", shown[0]));
+                f8_weights_metadata(&e->weights.files, "fp8c.export")
+                    ? said(e, "fp8c.export", shown[0])
+                    : e->stored.weight[0].recipe);
     for (size_t i = 0; i <= e->job.c->compare.n; i++)
         cli_print_calibrated(cli_recipe(e->job.c, i), e->results[i].calibrated,
                              f8_data_shown(&e->data));

@@ -150,7 +150,7 @@ static f8_status input_scale(f8_convert_work *w, const f8_scaled *s, float *scal
 static f8_status look_at_inputs(f8_convert_work *w)
 {
     float scale = 1;
-    if (w->grain != F8_BY_TENSOR || w->c->to == F8_HF_FP8)
+    if (w->grain != F8_BY_TENSOR || w->c->to == F8_HF_FP8 || w->c->to == F8_NATIVE)
         return F8_OK;
     for (size_t i = 0; i < w->c->n && scale > 0; i++)
         F8_TRY(input_scale(w, w->c->weight[i].from, &scale));

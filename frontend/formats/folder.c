@@ -1,8 +1,7 @@
 /* A folder of weights: see folder.h. */
 #include "frontend/formats/folder.h"
 
-#include <dirent.h>
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -44,62 +43,16 @@ static bool ends(const char *name, const char *end)
     return n >= k && !strcmp(name + n - k, end);
 }
 
-static int by_text(const void *x, const void *y)
-{
-    return strcmp(*(const char *const *)x, *(const char *const *)y);
-}
-
-/* The files of weights of a folder: its index, or all its .safetensors. */
-static f8_status list_files(f8_model_folder *f, const char ***files, size_t *n, f8_diag *diag)
-{
-    DIR *folder = opendir(f->root);
-    size_t room = 0, n_index = 0;
-    struct dirent *entry;
-    *files = NULL;
-    *n = 0;
-    if (!folder)
-        return f8_file_fail(diag, F8_ERR_IO, f->root, "the folder can't be read");
-    while ((entry = readdir(folder))) {
-        const bool index = ends(entry->d_name, ".safetensors.index.json");
-        if (!index && !ends(entry->d_name, ".safetensors"))
-            continue;
-        const char **grown = f8_arena_grow(&f->memory, *files, *n, &room, *n + 1, sizeof *grown);
-        if (!grown)
-            break;
-        *files = grown;
-        (*files)[(*n)++] = f8_arena_printf(&f->memory, "%s/%s", f->root, entry->d_name);
-        n_index += index;
-    }
-    closedir(folder);
-    F8_TRY(f8_arena_status(&f->memory, diag));
-    qsort(*files, *n, sizeof **files, by_text);
-    for (size_t i = 0, kept = 0; n_index && i < *n; i++)
-        if (f8_is_index((*files)[i]))
-            (*files)[kept++] = (*files)[i];
-    *n = n_index ? n_index : *n;
-    if (!*n)
-        return f8_file_fail(
-            diag, F8_ERR_INPUT, f->root,
-            "the folder has no weights: neither a .safetensors file nor an index of them");
-    return F8_OK;
-}
-
 static f8_status open_weights(f8_model_folder *f, const fp8c_load_options *o, f8_diag *diag)
 {
-    fp8c_load_options own = {.struct_size = sizeof own};
-    const char **files = &f->path;
-    size_t n = 1;
+    fp8c_load_options own = {.struct_size = sizeof own, .files = &f->path, .n_files = 1};
     if (o) {
         own.ignore = o->ignore;
         own.n_ignore = o->n_ignore;
         own.map = o->map;
         own.n_map = o->n_map;
     }
-    if (f->root)
-        F8_TRY(list_files(f, &files, &n, diag));
-    own.files = files;
-    own.n_files = n;
-    return f8_weights_open(&f->weights, &own, &f->memory.allocator, diag);
+    return f8_weights_open_as_they_are(&f->weights, &own, &f->memory.allocator, diag);
 }
 
 /* ---- which tensors are FP8 ---- */
