@@ -241,9 +241,9 @@ static void become(copy *c, const char *name, const char *other, f8_st_dtype dty
     set_name(c, i, "", other);
 }
 
-/* Files of others say nothing of fp8c's, and have scales of other names, shapes and dtypes: the same
- * loss, bit for bit, under the recipe whose scales they are. frontend/formats/README.md has the
- * shapes. `which`: 0 compressed-tensors', 1 ModelOpt's. */
+/* Files of others say nothing of fp8c's, and have scales of other names, shapes and dtypes: the
+ * same loss, bit for bit, under the recipe whose scales they are. frontend/formats/README.md has
+ * the shapes. `which`: 0 compressed-tensors', 1 ModelOpt's. */
 static void have_others(copy *c, const char *recipe, int which)
 {
     static const int64_t one = 1;
