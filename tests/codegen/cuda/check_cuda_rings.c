@@ -138,13 +138,15 @@ START_TEST(one_stage)
 }
 END_TEST
 
-/* Two loads, for which a target without bulk copies has room once: a ring of one chunk a warp. */
+/* Two loads, for which a target without bulk copies has room once: a ring of one chunk a warp. And
+ * vectors of 8 bytes. */
 START_TEST(two_loads)
 {
     kcase c;
     kc_begin(&c);
     product(&c, 96, _i ? 2048 : 1600);
-    check(&c, 1, 1);
+    codes(&c, F8_E5M2, 64, _i ? 2304 : 1616, false);
+    check(&c, 2, 2);
     kc_end(&c);
 }
 END_TEST
