@@ -108,7 +108,7 @@ EMULATOR_FLAGS := -std=c17 -D_GNU_SOURCE -g -O2 -ffp-contract=off -Wall -Wextra 
 EMULATOR_LIBRARIES := $(addprefix $(EMULATOR)/,libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13 \
                         libcudnn.so.9 libnccl.so.2 libnvidia-ml.so.1)
 emulated = $(patsubst %,$(EMULATOR)/obj/%.o,common $(1))
-$(EMULATOR)/libcuda.so.1: $(call emulated,block bulk device fault fiber graph memory module record stream warp)
+$(EMULATOR)/libcuda.so.1: $(call emulated,block bulk copies device fault fiber graph memory module record stream warp)
 $(EMULATOR)/libnvrtc.so.13: $(call emulated,nvrtc nvrtc_compile object text)
 $(EMULATOR)/libcublasLt.so.13: $(call emulated,cublaslt cublaslt_limits gemm)
 $(EMULATOR)/libcudnn.so.9: $(call emulated,cudnn/descriptor cudnn/engine cudnn/evaluate)

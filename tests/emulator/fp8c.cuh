@@ -247,7 +247,13 @@ F8_DEV void f8_ldmatrix_x4(f8_u32 r[4], const void *row) { f8_emu_self->ldmatrix
 F8_DEV void f8_ldmatrix_x4_trans(f8_u32 r[4], const void *row) { f8_emu_self->ldmatrix(r, row, 1); }
 F8_DEV void f8_copy_async16(void *shared, const void *global, bool valid)
 {
-    f8_emu_self->copy16(shared, global, valid);
+    f8_emu_self->copy(shared, global, 16, valid);
+}
+template <int BYTES> F8_DEV void f8_copy_vector(void *shared, const void *global)
+{
+    static_assert(BYTES == 8 || BYTES == 16 || BYTES == 32, "a vector of 8 columns");
+    for (int at = 0; at < BYTES; at += 16)
+        f8_emu_self->copy((f8_u8 *)shared + at, (const f8_u8 *)global + at, BYTES < 16 ? BYTES : 16, 1);
 }
 F8_DEV void f8_copy_commit() { f8_emu_self->copy_commit(); }
 template <int N> F8_DEV void f8_copy_wait() { f8_emu_self->copy_wait(N); }

@@ -152,16 +152,17 @@ static bool note(texts *all, const text *t, const char *what, const char *more)
     return false;
 }
 
-/* Whether the PTX of the kernel loads 16 bytes at once, or by bulk copies; or 8, where a row is
- * reduced: its order of lanes may give a thread four columns, which are 8 bytes of bf16. */
+/* Whether the PTX of the kernel loads or copies 16 bytes at once, or by bulk copies; or loads 8,
+ * where a row is reduced: its order of lanes may give a thread four columns, which are 8 bytes of
+ * bf16. */
 static bool loads_wide(const char *ptx, const char *symbol, bool reduces)
 {
     char entry[64];
     snprintf(entry, sizeof entry, ".entry %s(", symbol);
     const char *at = strstr(ptx, entry), *next = at ? strstr(at + 1, ".entry ") : NULL;
     const size_t n = !at ? 0 : next ? (size_t)(next - at) : strlen(at);
-    return n && (memmem(at, n, "cp.async.bulk.", 14) || memmem(at, n, "ld.global.v4", 12) ||
-                 memmem(at, n, "ld.global.nc.v4", 15) ||
+    return n && (memmem(at, n, "cp.async.bulk.", 14) || memmem(at, n, "cp.async.cg.", 12) ||
+                 memmem(at, n, "ld.global.v4", 12) || memmem(at, n, "ld.global.nc.v4", 15) ||
                  (reduces && memmem(at, n, "ld.global.v2.u32", 16)));
 }
 
