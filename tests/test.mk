@@ -171,10 +171,11 @@ check-kernels: deps
 check-additions: deps
 	@CC='$(CC)' BUILD=$(BUILD) tests/additions/run $(KIND)
 
-# The programs that compile a kernel for one architecture in `make check` (tests/README.md).
+# The programs that compile some kernels, for one architecture, in `make check` (tests/README.md):
+# their test cases "nvrtc".
 NVRTC := check_cuda_kernels check_cuda_rows_text check_cuda_attention
 check-nvrtc: deps
-	@FP8C_NVRTC=all tests/run $(NVRTC)
+	@FP8C_NVRTC=all CK_RUN_CASE=nvrtc tests/run $(NVRTC)
 
 # No part of `make check`: PyTorch is 3 GB to fetch.
 check-torch: deps
