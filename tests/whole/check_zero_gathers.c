@@ -207,8 +207,8 @@ START_TEST(amaxes_agree)
 {
     static const struct {
         const char *recipe, *target;
-    } cases[] = {{"delayed", "cpu"},  {"current", "cpu"},  {"bf16", "cpu"}, {"delayed", "reference"},
-                 {"delayed", "cuda"}, {"current", "cuda"}, {"bf16", "cuda"}};
+    } cases[] = {{"delayed", "cpu"},       {"current", "cpu"}, {"bf16", "cpu"},
+                 {"delayed", "reference"}, {"delayed", "cuda"}};
     const char *recipe = cases[_i].recipe, *target = cases[_i].target;
     rank_case c[3];
     for (int zero = 0; zero < 3; zero++) {
@@ -241,7 +241,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(c, 300);
     tcase_add_loop_test(c, sorts_agree, 0, 4);
     tcase_add_loop_test(c, one_parameter, 0, 2);
-    tcase_add_loop_test(c, amaxes_agree, 0, rank_gpus("gathers of ZeRO on CUDA") ? 7 : 4);
+    tcase_add_loop_test(c, amaxes_agree, 0, rank_gpus("gathers of ZeRO on CUDA") ? 5 : 4);
     suite_add_tcase(suite, c);
     return suite;
 }
