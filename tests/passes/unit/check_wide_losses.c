@@ -210,7 +210,7 @@ enum { N_COLUMNS = sizeof columns / sizeof *columns };
 START_TEST(by_definition)
 {
     const int n = columns[_i];
-    /* under a sanitizer few rows of many columns: that takes long, and another row is other numbers */
+    /* under a sanitizer one row of many columns: another row is other numbers */
     for (int rows = 1; rows <= (f8_cli_sanitized() && n > NARROW ? 1 : 33); rows += 32) {
         state = (uint64_t)(100 * _i + rows);
         losses l = losses_of(rows, n);
