@@ -591,7 +591,7 @@ int f8_emu_run(const f8_emu_launch *launch)
     for (int64_t i = 0; i < launch->blocks && !B.failure; i++) {
         /* Taking memory out of reach takes long: of two blocks, which run the same code as others.
          */
-        run_block((int64_t)at, launch->dependent && (i == 0 || i == launch->blocks - 1));
+        run_block((int64_t)at, launch->apart && (i == 0 || i == launch->blocks - 1));
         at = (at + step) % (uint64_t)launch->blocks;
     }
     _mm_setcsr(mode);

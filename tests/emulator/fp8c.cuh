@@ -39,7 +39,9 @@ struct alignas(16) f8_x4 { f8_u32 v[4]; [[no_unique_address]] f8_emu_aligned<16>
 struct alignas(8) f8_x2 { f8_u32 v[2]; [[no_unique_address]] f8_emu_aligned<8> f8_emu; };
 static_assert(sizeof(f8_x4) == 16 && sizeof(f8_x2) == 8, "what one access moves");
 
-#define F8_DEV static inline __attribute__((always_inline, unused))
+/* Not inlined, as NVRTC would: the compiler runs without optimization, so that takes only longer,
+ * and compiling takes most of the time of most tests. */
+#define F8_DEV static inline __attribute__((unused))
 
 extern "C" {
 f8_emu_context *f8_emu_self;
