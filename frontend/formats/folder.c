@@ -76,6 +76,8 @@ static f8_status list_files(f8_model_folder *f, const char ***files, size_t *n, 
     for (size_t i = 0, kept = 0; n_index && i < *n; i++)
         if (f8_is_index((*files)[i]))
             (*files)[kept++] = (*files)[i];
+    if (n_index)
+        f->index = (*files)[0];
     *n = n_index ? n_index : *n;
     if (!*n)
         return f8_file_fail(
@@ -132,6 +134,8 @@ static f8_status add_scaled(f8_model_folder *f, const f8_weight *codes, f8_diag 
     const bool wants_inverse = f->declared.format == F8_HF_FP8 && f->declared.grain == F8_BY_BLOCKS;
     s->scale = inverse && (wants_inverse || !scale) ? inverse : scale;
     s->input = beside(f, s->module, ".input_scale");
+    if (!s->input) /* transformers' name, where one scale is the tensor's */
+        s->input = beside(f, s->module, ".activation_scale");
     s->fits = s->scale && f8_grain_of(s->scale->tensor, codes->tensor->dim, f->declared.grain,
                                       &s->grain, &s->rows_are_inputs);
     return F8_OK;
@@ -140,9 +144,10 @@ static f8_status add_scaled(f8_model_folder *f, const f8_weight *codes, f8_diag 
 /* Whether a tensor is the scale of a weight that is not in FP8, or not there. */
 static bool is_stray(const f8_model_folder *f, const f8_weight *w)
 {
-    static const char *const ends_of[] = {".weight_scale_inv", ".weight_scale", ".input_scale"};
+    static const char *const ends_of[] = {".weight_scale_inv", ".weight_scale", ".input_scale",
+                                         ".activation_scale"};
     char module[1024];
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         if (ends(w->name, ends_of[i])) {
             snprintf(module, sizeof module, "%.*s", (int)(strlen(w->name) - strlen(ends_of[i])),
                      w->name);
@@ -225,7 +230,8 @@ f8_status f8_model_folder_open(f8_model_folder *f, const char *path, const fp8c_
             f8_declared_read(own, false, f8_arena_printf(&f->memory, "%s/config.json", path));
         f->also = f8_declared_read(f->modelopt, true,
                                    f8_arena_printf(&f->memory, "%s/hf_quant_config.json", path));
-        if (!f->declared.any || (f->also.any && f->declared.format == F8_MODELOPT)) {
+        if (!f->declared.any || (f->also.any && f->also.format < F8_N_FORMATS &&
+                                 f->declared.format == F8_MODELOPT)) {
             const f8_declared first = f->declared;
             f->declared = f->also;
             f->also = first;
@@ -281,10 +287,14 @@ static float decode(f8_st_dtype t, const void *from, int64_t i)
     }
 }
 
-static bool decodes(f8_st_dtype t)
+bool f8_model_folder_reads(const f8_st_tensor *t)
 {
-    return t == F8_ST_F32 || t == F8_ST_BF16 || t == F8_ST_F16 || t == F8_ST_F64 ||
-           t == F8_ST_F8_E4M3 || t == F8_ST_F8_E5M2 || t == F8_ST_U8 || t == F8_ST_F8_E8M0;
+    static const f8_st_dtype dtypes[] = {F8_ST_F32,     F8_ST_BF16,    F8_ST_F16, F8_ST_F64,
+                                         F8_ST_F8_E4M3, F8_ST_F8_E5M2, F8_ST_U8,  F8_ST_F8_E8M0};
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        if (t->dtype == dtypes[i])
+            return true;
+    return false;
 }
 
 f8_status f8_model_folder_plain(const f8_weight *w, f8_arena *memory, float *to, f8_diag *diag)
@@ -292,7 +302,7 @@ f8_status f8_model_folder_plain(const f8_weight *w, f8_arena *memory, float *to,
     const f8_st_tensor *t = w->tensor;
     const int64_t n = f8_model_folder_elements(t);
     char shown[SHOWN];
-    if (!decodes(t->dtype))
+    if (!f8_model_folder_reads(t))
         return f8_file_fail(diag, F8_ERR_INPUT, w->file->in.path,
                             "'%s' is of %s, which is no number here",
                             f8_st_shown(w->name, shown, sizeof shown), f8_st_dtype_name(t->dtype));
