@@ -252,6 +252,61 @@ void made_to_bf16(made_folder *f, const char *linear)
     wide(f, name, t.dim[0], t.dim[1]);
 }
 
+/* How many elements of an axis a scale covers. */
+static int64_t covered(int64_t n, int64_t scales, bool mx)
+{
+    return scales == 1 ? n : scales == n ? 1 : mx ? GROUP : BLOCK;
+}
+
+float *made_values(made_folder *f, const char *linear)
+{
+    char name[MADE_NAME];
+    named(name, linear, ".weight");
+    const made_tensor *w = made_find(f, name);
+    float *x = calloc((size_t)made_count(w) + 1, sizeof *x);
+    ck_assert_ptr_nonnull(x);
+    for (int64_t i = 0; i < made_count(w); i++)
+        x[i] = made_get(w, i);
+    if (w->dtype != F8_ST_F8_E4M3)
+        return x;
+    const made_tensor *s = made_scale(f, linear);
+    const int64_t rows = s->rank ? s->dim[0] : 1,
+                  columns = s->rank == 4   ? s->dim[2]
+                            : s->rank == 2 ? s->dim[1]
+                                           : 1,
+                  high = covered(w->dim[0], rows, false),
+                  wide = covered(w->dim[1], columns,
+                                 s->dtype == F8_ST_U8 || s->dtype == F8_ST_F8_E8M0);
+    for (int64_t r = 0; r < w->dim[0]; r++)
+        for (int64_t c = 0; c < w->dim[1]; c++)
+            x[r * w->dim[1] + c] *= made_get(s, r / high * columns + c / wide);
+    return x;
+}
+
+void made_widen(made_folder *f)
+{
+    char linear[MADE_NAME], name[MADE_NAME];
+    for (size_t i = 0; i < f->n; i++) {
+        made_tensor *w = &f->t[i];
+        if (w->dtype != F8_ST_F8_E4M3)
+            continue;
+        snprintf(linear, sizeof linear, "%.*s", (int)(strlen(w->name) - strlen(".weight")),
+                 w->name);
+        float *x = made_values(f, linear);
+        const int64_t n = made_count(w);
+        made_to_bf16(f, linear);
+        named(name, linear, ".weight");
+        made_tensor *to = made_find(f, name);
+        for (int64_t k = 0; k < n; k++)
+            made_set(to, k, x[k]);
+        free(x);
+        i = (size_t)-1; /* tensors have moved */
+    }
+    json_object_del(f->config, "quantization_config");
+    json_decref(f->quant);
+    f->quant = NULL;
+}
+
 /* ---- the config ---- */
 
 static json_t *text_json(const char *text)

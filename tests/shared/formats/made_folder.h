@@ -73,6 +73,11 @@ json_t *made_quantization(made_folder *f); /* that of the config */
 /* Puts the weight into FP8 with one scale of the folder's kind, and takes it out of FP8. */
 void made_to_fp8(made_folder *f, const char *linear);
 void made_to_bf16(made_folder *f, const char *linear);
+/* The values of a linear's weight, FP8 or not, as they lie; the caller frees. What a scale covers
+ * is told by the shapes alone. */
+float *made_values(made_folder *f, const char *linear);
+/* All weights of FP8 become BF16, with no scales and nothing in the config. */
+void made_widen(made_folder *f);
 /* Writes it to the folder `dir`, which is made; MADE_FILE: to the file `dir`. */
 void made_write(made_folder *f, const char *dir);
 /* The tensors and the metadata of a file. */
