@@ -67,12 +67,18 @@ static f8_status measure(f8_convert_work *w, f8_converted *x)
     const f8_quantizer q = f8_convert_quantizer(w, x);
     f8_quantize_error e = {0};
     float *values, *scale, *inverse;
+    char shown[SHOWN];
     f8_arena memory;
     f8_arena_init(&memory, &w->c->memory.allocator);
     f8_status status = f8_convert_again(w, x, &memory, &values, &scale, &inverse, w->diag);
     float *to = F8_NEW_ARRAY(&memory, float, (size_t)f8_model_folder_elements(t) + 1);
     if (status == F8_OK)
         status = f8_arena_status(&memory, w->diag);
+    for (int64_t i = 0; status == F8_OK && i < f8_model_folder_elements(t); i++)
+        if (!isfinite(values[i]))
+            status = FAIL(w, x->from->codes->file->in.path,
+                          "'%s' has values that are NaN or Inf: `fp8c weights` says more",
+                          f8_st_shown(x->from->module, shown, SHOWN));
     if (status == F8_OK) {
         f8_matrix_dequantized(&q, values, t->dim[0], t->dim[1], scale, inverse, to, &e);
         x->sqnr = e.noise > 0 ? 10 * log10(e.signal / e.noise) : INFINITY;
@@ -99,6 +105,27 @@ static f8_status choose_fate(f8_convert_work *w, f8_converted *x)
     return F8_OK;
 }
 
+static bool is_ragged_module(const f8_convert_work *w, const char *module)
+{
+    const f8_scaled *s = f8_model_folder_scaled(w->c->from, module);
+    return s && is_ragged(s->codes->tensor);
+}
+
+/* A weight stays out if one that loaders fuse it with does: k is ragged, and q is not. */
+static void leave_with_others(f8_convert_work *w, f8_converted *x)
+{
+    char module[1024];
+    if (w->c->to != F8_HF_FP8 || x->fate == F8_DEQUANTIZED)
+        return;
+    for (int i = 0; f8_model_folder_fused(x->from->module, i, module); i++)
+        if (is_ragged_module(w, module)) {
+            w->c->of_fate[x->fate]--;
+            w->c->of_fate[x->fate = F8_DEQUANTIZED]++;
+            x->why = "loaders make one linear of it and a weight that stays out";
+            return;
+        }
+}
+
 static f8_status choose_fates(f8_convert_work *w)
 {
     f8_conversion *c = w->c;
@@ -108,6 +135,8 @@ static f8_status choose_fates(f8_convert_work *w)
         c->weight[c->n] = (f8_converted){.from = &c->from->scaled[i]};
         F8_TRY(choose_fate(w, &c->weight[c->n++]));
     }
+    for (size_t i = 0; i < c->n; i++)
+        leave_with_others(w, &c->weight[i]);
     return F8_OK;
 }
 
@@ -339,6 +368,13 @@ static char *stored(const f8_convert_work *w)
     return text;
 }
 
+static f8_status fill_own(void *user, size_t index, void *to, f8_diag *diag)
+{
+    const f8_convert_work *w = user;
+    return asks(user) ? f8_file_fail(diag, F8_ERR_CANCELLED, w->c->path, "interrupted")
+                      : f8_convert_fill(user, index, to, diag);
+}
+
 static f8_status put_native(f8_convert_work *w)
 {
     f8_conversion *c = w->c;
@@ -351,7 +387,7 @@ static f8_status put_native(f8_convert_work *w)
                                      .n = w->n,
                                      .metadata = metadata,
                                      .n_metadata = 4,
-                                     .fill = f8_convert_fill,
+                                     .fill = fill_own,
                                      .user = w,
                                      .list = c->list};
     const f8_status status = text ? f8_st_write(c->path, &contents, &c->memory.allocator, w->diag)

@@ -2,6 +2,7 @@
 #include "frontend/formats/folder.h"
 
 #include <dirent.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -177,6 +178,19 @@ const f8_scaled *f8_model_folder_scaled(const f8_model_folder *f, const char *mo
         if (!strcmp(f->scaled[i].module, module))
             return &f->scaled[i];
     return NULL;
+}
+
+bool f8_model_folder_fused(const char *module, int i, char to[F8_MODULE])
+{
+    static const char *const groups[][4] = {{"q_proj", "k_proj", "v_proj", NULL},
+                                            {"gate_proj", "up_proj", NULL, NULL}};
+    const char *dot = strrchr(module, '.'), *own = dot ? dot + 1 : module;
+    for (int g = 0; g < 2; g++)
+        for (int k = 0; groups[g][k]; k++)
+            if (!strcmp(own, groups[g][k]))
+                return i < (g ? 2 : 3) && snprintf(to, F8_MODULE, "%.*s%s", (int)(own - module),
+                                                   module, groups[g][i]) < F8_MODULE;
+    return false;
 }
 
 /* By the names and shapes of scales. */

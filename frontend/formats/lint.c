@@ -63,8 +63,8 @@ static void check_scale_shape(f8_lint *l, const f8_scaled *s)
     f8_st_type_text(&want, wants, sizeof wants);
     f8_st_type_text(s->codes->tensor, codes, sizeof codes);
     if (!s->fits && known && same_shape(s->scale->tensor, &want))
-        f8_lint_add(l, "scale-dtype", s->scale, source_of(f), "scales %s: by the config they are %s",
-                    has, wants);
+        f8_lint_add(l, "scale-dtype", s->scale, source_of(f),
+                    "scales %s: by the config they are %s", has, wants);
     else if (!s->fits)
         f8_lint_add(
             l, "scale-shape", s->scale, source_of(f),

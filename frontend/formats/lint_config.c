@@ -82,26 +82,21 @@ static void check_skipped(f8_lint *l, const f8_scaled *s)
 /* Linears that loaders make one of must all be FP8, or none. */
 static void check_fused_by_loaders(f8_lint *l, const f8_scaled *s)
 {
-    static const char *const groups[][4] = {{"q_proj", "k_proj", "v_proj", NULL},
-                                            {"gate_proj", "up_proj", NULL, NULL}};
-    char module[1024], weight[1040];
-    for (int g = 0; g < 2; g++)
-        for (int i = 0; i < 4 && groups[g][i]; i++) {
-            const size_t n = strlen(s->module), k = strlen(groups[g][i]);
-            if (!ends(s->module, groups[g][i]) || (n > k && s->module[n - k - 1] != '.'))
-                continue;
-            for (int o = 0; o < 4 && groups[g][o]; o++) {
-                snprintf(module, sizeof module, "%.*s%s", (int)(n - k), s->module, groups[g][o]);
-                if (o < i && f8_model_folder_scaled(l->folder, module))
-                    break; /* that one has told it */
-                snprintf(weight, sizeof weight, "%s.weight", module);
-                const f8_weight *w = f8_weights_find(&l->folder->weights, weight);
-                if (w && !f8_model_folder_scaled(l->folder, module))
-                    f8_lint_add(l, "half-quantized", w, f8_source_vllm,
-                                "%s is not in FP8, but %s is: vLLM makes one linear of them",
-                                module, s->module);
-            }
-        }
+    char module[F8_MODULE], weight[F8_MODULE + 10];
+    bool told = false; /* by one of them that came before */
+    for (int i = 0; !told && f8_model_folder_fused(s->module, i, module); i++) {
+        if (!strcmp(module, s->module))
+            break;
+        told = f8_model_folder_scaled(l->folder, module);
+    }
+    for (int i = 0; !told && f8_model_folder_fused(s->module, i, module); i++) {
+        snprintf(weight, sizeof weight, "%s.weight", module);
+        const f8_weight *w = f8_weights_find(&l->folder->weights, weight);
+        if (w && !f8_model_folder_scaled(l->folder, module))
+            f8_lint_add(l, "half-quantized", w, f8_source_vllm,
+                        "%s is not in FP8, but %s is: vLLM makes one linear of them", module,
+                        s->module);
+    }
 }
 
 /* ---- names and activations ---- */
