@@ -1,0 +1,739 @@
+/* FP8 weights of one format as a folder of another: codes and scales go over bit for bit where both
+ * formats can say what a scale covers, and what becomes of the others is told. A folder is written
+ * whole or not at all. */
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "frontend/formats/convert.h"
+#include "ir/num/fp8.h"
+#include "tests/shared/api/cli.h"
+#include "tests/shared/formats/made_folder.h"
+#include "tests/shared/suite.h"
+
+enum { PATH = 400 };
+
+static const char *const format_names[] = {"hf-fp8", "compressed-tensors", "modelopt", "native"};
+static const char *const scale_ends[] = {".weight_scale_inv", ".weight_scale"};
+
+/* ---- folders ---- */
+
+/* f8_cli_temp's buffers rotate: these stay. */
+typedef struct paths {
+    char from[PATH], wide[PATH], own[PATH], out[PATH], back[PATH], file[PATH], under[PATH],
+        nowhere[PATH];
+} paths;
+
+static paths p;
+
+static void setup(void)
+{
+    f8_cli_setup();
+    snprintf(p.from, PATH, "%s", f8_cli_temp("from"));
+    snprintf(p.wide, PATH, "%s", f8_cli_temp("wide"));
+    snprintf(p.own, PATH, "%s", f8_cli_temp("own.safetensors"));
+    snprintf(p.out, PATH, "%s", f8_cli_temp("out"));
+    snprintf(p.back, PATH, "%s", f8_cli_temp("back"));
+    snprintf(p.file, PATH, "%s", f8_cli_temp("file"));
+    snprintf(p.under, PATH, "%s", f8_cli_temp("file/out"));
+    snprintf(p.nowhere, PATH, "%s", f8_cli_temp("nowhere/out"));
+}
+
+static void write_made(made_spec spec, const char *path)
+{
+    made_folder *f = made_new(spec);
+    made_write(f, path);
+    made_free(f);
+}
+
+static void write_wide(made_spec spec, const char *path)
+{
+    made_folder *f = made_new(spec);
+    made_widen(f);
+    made_write(f, path);
+    made_free(f);
+}
+
+static made_folder *read_back(const char *path, made_format format)
+{
+    char file[PATH + 30];
+    snprintf(file, sizeof file, "%s%s", path, format == MADE_FILE ? "" : "/model.safetensors");
+    return made_read(file);
+}
+
+static json_t *read_json(const char *dir, const char *name)
+{
+    char path[PATH + 60];
+    json_error_t error;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    json_t *j = json_load_file(path, 0, &error);
+    ck_assert_msg(j, "%s: %s", path, error.text);
+    return j;
+}
+
+static bool is_there(const char *path)
+{
+    struct stat s;
+    return !lstat(path, &s);
+}
+
+static f8_cli_result run_convert(const char *from, const char *to, const char *model,
+                                 const char *out)
+{
+    return model ? F8_CLI("weights", from, "--as", to, "--model", model, "-o", out, "--json", "-")
+                 : F8_CLI("weights", from, "--as", to, "-o", out, "--json", "-");
+}
+
+static void runs(f8_cli_result r)
+{
+    ck_assert_msg(!r.code && !*r.err, "exit %d: %s%s", r.code, r.err, r.out);
+}
+
+static void is_sound(const char *path)
+{
+    const f8_cli_result r = F8_CLI("weights", path);
+    ck_assert_msg(!r.code && !*r.err, "%s: exit %d\n%.1500s%s", path, r.code, r.out, r.err);
+}
+
+/* ---- what the command told ---- */
+
+/* The record of each weight, by its name; the caller releases. */
+static json_t *fates(const char *out)
+{
+    json_t *all = json_object();
+    for (const char *line = out; *line; line += strcspn(line, "\n") + 1) {
+        json_t *r = json_loadb(line, strcspn(line, "\n"), 0, NULL);
+        ck_assert_ptr_nonnull(r);
+        if (!strcmp(json_string_value(json_object_get(r, "event")), "converted"))
+            json_object_set(all, json_string_value(json_object_get(r, "weight")), r);
+        json_decref(r);
+    }
+    return all;
+}
+
+static bool has(const made_folder *f, const char *linear, const char *end)
+{
+    char name[MADE_NAME + 30];
+    snprintf(name, sizeof name, "%s%s", linear, end);
+    for (size_t i = 0; i < f->n; i++)
+        if (!strcmp(f->t[i].name, name))
+            return true;
+    return false;
+}
+
+static const made_tensor *weight_of(made_folder *f, const char *linear)
+{
+    char name[MADE_NAME + 30];
+    snprintf(name, sizeof name, "%s.weight", linear);
+    return made_find(f, name);
+}
+
+static void same_codes(made_folder *a, made_folder *b, const char *linear)
+{
+    const made_tensor *x = weight_of(a, linear), *y = weight_of(b, linear);
+    ck_assert_msg(x->dtype == y->dtype && made_bytes(x) == made_bytes(y) &&
+                      !memcmp(x->data, y->data, made_bytes(x)),
+                  "%s: other codes", linear);
+}
+
+static void same_scales(made_folder *a, made_folder *b, const char *linear)
+{
+    const made_tensor *x = made_scale(a, linear), *y = made_scale(b, linear);
+    ck_assert_msg(made_count(x) == made_count(y), "%s: another number of scales", linear);
+    for (int64_t i = 0; i < made_count(x); i++)
+        ck_assert_msg(made_get(x, i) == made_get(y, i), "%s: scale %d differs", linear, (int)i);
+}
+
+/* The new values are what the record says of them. */
+static void check_values(made_folder *from, made_folder *to, const char *linear,
+                         const json_t *record)
+{
+    const char *fate = json_string_value(json_object_get(record, "fate"));
+    const int64_t n = made_count(weight_of(from, linear));
+    float *x = made_values(from, linear), *y = made_values(to, linear);
+    double signal = 0, noise = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const float want = strcmp(fate, "dequantized") ? x[i] : f8_round_bf16(x[i]);
+        signal += (double)x[i] * x[i];
+        noise += ((double)y[i] - x[i]) * ((double)y[i] - x[i]);
+        if (strcmp(fate, "requantized"))
+            ck_assert_msg(y[i] == want, "%s, %s: value %d is %g, not %g", linear, fate, (int)i,
+                          (double)y[i], (double)want);
+    }
+    if (!strcmp(fate, "requantized")) {
+        const double told = json_real_value(json_object_get(record, "sqnr_db")),
+                     is = 10 * log10(signal / noise);
+        ck_assert_msg(fabs(told - is) < 0.01 && is > 25, "%s: SQNR %.2f dB, told %.2f", linear, is,
+                      told);
+        ck_assert_ptr_nonnull(json_object_get(record, "why"));
+    }
+    free(x);
+    free(y);
+}
+
+/* Compares all weights of FP8 of `from`; counts those with each fate that is not `usual`. */
+static int compare_all(made_folder *from, made_folder *to, const char *out, const char *usual)
+{
+    json_t *all = fates(out);
+    char linear[MADE_NAME];
+    int others = 0;
+    size_t told = 0;
+    for (size_t i = 0; i < from->n; i++) {
+        if (from->t[i].dtype != F8_ST_F8_E4M3)
+            continue;
+        snprintf(linear, sizeof linear, "%.*s", (int)(strlen(from->t[i].name) - strlen(".weight")),
+                 from->t[i].name);
+        const json_t *record = json_object_get(all, linear);
+        ck_assert_msg(record, "nothing was said of %s", linear);
+        const char *fate = json_string_value(json_object_get(record, "fate"));
+        told++;
+        others += strcmp(fate, usual) != 0;
+        if (!strcmp(fate, "kept") || !strcmp(fate, "spread"))
+            same_codes(from, to, linear);
+        if (!strcmp(fate, "kept"))
+            same_scales(from, to, linear);
+        check_values(from, to, linear, record);
+    }
+    ck_assert_uint_eq(json_object_size(all), told);
+    json_decref(all);
+    return others;
+}
+
+/* ---- all pairs ---- */
+
+static const made_spec sources[] = {
+    {.format = MADE_HF, .scales = MADE_BLOCKS, .router = true},
+    {.format = MADE_CT, .scales = MADE_TENSOR, .inputs = true},
+    {.format = MADE_CT, .scales = MADE_ROWS, .tied = true},
+    {.format = MADE_CT, .scales = MADE_BLOCKS, .scale = F8_ST_BF16},
+    {.format = MADE_CT, .scales = MADE_MX},
+    {.format = MADE_MODELOPT, .scales = MADE_TENSOR},
+    {.format = MADE_MODELOPT, .scales = MADE_ROWS, .router = true},
+    {.format = MADE_MODELOPT, .scales = MADE_BLOCKS},
+    {.format = MADE_MODELOPT, .scales = MADE_MX},
+};
+
+enum { N_SOURCES = sizeof sources / sizeof *sources };
+
+static made_spec small(made_spec s)
+{
+    s.hidden = 128;
+    s.wide = 256;
+    s.kv = 64;
+    return s;
+}
+
+static const char *usual_fate(made_scales scales, made_format to)
+{
+    return to != MADE_HF || scales == MADE_BLOCKS ? "kept"
+           : scales == MADE_TENSOR                ? "spread"
+                                                  : "requantized";
+}
+
+/* The folder has what config.json said of the model, and no tensor is lost. */
+static void check_rest(made_folder *from, made_folder *to, const char *dir)
+{
+    json_t *config = read_json(dir, "config.json"), *value;
+    const char *key;
+    json_object_foreach (from->config, key, value)
+        if (strcmp(key, "quantization_config"))
+            ck_assert_msg(json_equal(value, json_object_get(config, key)), "%s changed", key);
+    json_decref(config);
+    for (size_t i = 0; i < from->n; i++) {
+        const made_tensor *t = &from->t[i];
+        if (t->dtype != F8_ST_BF16 || strstr(t->name, "_scale"))
+            continue;
+        const made_tensor *u = made_find(to, t->name);
+        ck_assert_msg(u->dtype == t->dtype && !memcmp(t->data, u->data, made_bytes(t)),
+                      "%s changed", t->name);
+    }
+}
+
+START_TEST(each_pair)
+{
+    const made_spec spec = small(sources[_i / 4]);
+    const made_format to = (made_format)(_i % 4);
+    made_folder *from = made_new(spec);
+    made_write(from, p.from);
+    const f8_cli_result r = run_convert(p.from, format_names[to], NULL, p.out);
+    runs(r);
+    made_folder *got = read_back(p.out, to);
+    ck_assert_int_eq(compare_all(from, got, r.out, usual_fate(spec.scales, to)), 0);
+    is_sound(p.out);
+    if (to != MADE_FILE)
+        check_rest(from, got, p.out);
+    made_free(got);
+    /* And back: where nothing was quantized again, all is as it was. */
+    if (to != MADE_FILE && strcmp(usual_fate(spec.scales, to), "kept") == 0) {
+        const f8_cli_result b = run_convert(p.out, format_names[spec.format], NULL, p.back);
+        runs(b);
+        made_folder *back = read_back(p.back, spec.format);
+        ck_assert_int_eq(compare_all(from, back, b.out, "kept"), 0);
+        ck_assert_uint_eq(back->n, from->n);
+        for (size_t i = 0; i < from->n; i++) {
+            const made_tensor *t = &from->t[i], *u = made_find(back, t->name);
+            ck_assert_msg(u->rank == t->rank && made_count(u) == made_count(t), "%s", t->name);
+        }
+        made_free(back);
+    }
+    made_free(from);
+}
+END_TEST
+
+/* From fp8c's own file, with the model for the names and the config. */
+START_TEST(from_own_file)
+{
+    const made_spec spec = small(sources[_i / 3]);
+    const made_format to = (made_format)(_i % 3);
+    made_folder *from = made_new(spec);
+    made_write(from, p.from);
+    write_wide(spec, p.wide);
+    runs(run_convert(p.from, "native", NULL, p.own));
+    const f8_cli_result r = run_convert(p.own, format_names[to], p.wide, p.out);
+    if (to == MADE_MODELOPT && spec.scales == MADE_TENSOR && r.code) {
+        f8_cli_fails(r, 1, "modelopt's FP8 has a scale for the input of each linear");
+        ck_assert(!is_there(p.out));
+        made_free(from);
+        return;
+    }
+    runs(r);
+    made_folder *got = read_back(p.out, to);
+    ck_assert_int_eq(compare_all(from, got, r.out, usual_fate(spec.scales, to)), 0);
+    is_sound(p.out);
+    made_free(got);
+    made_free(from);
+}
+END_TEST
+
+/* ---- what formats have no room for ---- */
+
+START_TEST(ragged_stays_out)
+{
+    const made_spec spec = {.format = MADE_CT, .scales = _i ? MADE_BLOCKS : MADE_ROWS, .wide = 200};
+    made_folder *from = made_new(spec);
+    made_write(from, p.from);
+    const f8_cli_result r = run_convert(p.from, "hf-fp8", NULL, p.out);
+    runs(r);
+    made_folder *got = read_back(p.out, MADE_HF);
+    /* gate, up and down of two layers */
+    if (_i)
+        ck_assert_int_eq(compare_all(from, got, r.out, "kept"), 6);
+    else
+        ck_assert_int_eq(compare_all(from, got, r.out, "requantized"), 6);
+    ck_assert_int_eq(weight_of(got, "model.layers.1.mlp.up_proj")->dtype, F8_ST_BF16);
+    ck_assert(!has(got, "model.layers.1.mlp.up_proj", scale_ends[0]));
+    is_sound(p.out);
+    made_free(got);
+    made_free(from);
+}
+END_TEST
+
+/* k and v are ragged, q is not: loaders make one linear of them, so q stays out too. */
+START_TEST(ragged_in_part)
+{
+    const made_spec spec = {.format = MADE_CT, .scales = MADE_ROWS, .kv = 192};
+    made_folder *from = made_new(spec);
+    made_write(from, p.from);
+    const f8_cli_result r = run_convert(p.from, "hf-fp8", NULL, p.out);
+    runs(r);
+    made_folder *got = read_back(p.out, MADE_HF);
+    ck_assert_int_eq(compare_all(from, got, r.out, "requantized"), 6);
+    is_sound(p.out);
+    made_free(got);
+    made_free(from);
+}
+END_TEST
+
+/* One weight of another granularity than the others is quantized again, or its scale is repeated.
+ */
+START_TEST(mixed_granularities)
+{
+    made_folder *from = made_new((made_spec){.format = MADE_CT, .scales = MADE_ROWS});
+    static const char one[] = "model.layers.0.mlp.up_proj.weight_scale";
+    made_drop(from, one);
+    made_set(made_add(from, one, F8_ST_F32, 1, -1, -1, -1), 0, 2e-4f);
+    made_write(from, p.from);
+    const f8_cli_result r = run_convert(p.from, "modelopt", NULL, p.out);
+    runs(r);
+    made_folder *got = read_back(p.out, MADE_MODELOPT);
+    ck_assert_int_eq(compare_all(from, got, r.out, "kept"), 1);
+    is_sound(p.out);
+    made_free(got);
+    made_free(from);
+}
+END_TEST
+
+START_TEST(no_scales_of_inputs)
+{
+    write_made((made_spec){.format = MADE_CT, .scales = MADE_TENSOR}, p.from);
+    f8_cli_fails(F8_CLI("weights", p.from, "--as", "modelopt", "-o", p.out), 1,
+                 "modelopt's FP8 has a scale for the input of each linear");
+    ck_assert(!is_there(p.out));
+}
+END_TEST
+
+/* ---- files ---- */
+
+/* How many entries of the test's folder are not those that it made itself. */
+static void nothing_left(int files)
+{
+    ck_assert_int_eq(f8_cli_files(), files);
+    f8_cli_whole(f8_cli_temp("."));
+}
+
+static f8_status convert_with(f8_conversion *c, f8_diag *diag)
+{
+    f8_model_folder from = {0};
+    f8_status status = f8_model_folder_open(&from, p.from, NULL, c->allocator, diag);
+    c->from = &from;
+    c->shown = p.from;
+    c->path = p.out;
+    if (status == F8_OK)
+        status = f8_convert(c, diag);
+    f8_conversion_end(c);
+    f8_model_folder_close(&from);
+    return status;
+}
+
+START_TEST(several_files)
+{
+    const made_spec spec = {.format = MADE_CT, .scales = MADE_ROWS, .tokenizer = true};
+    f8_conversion c = {.to = F8_MODELOPT, .most = 200000};
+    f8_diag diag = {0};
+    write_made(spec, p.from);
+    ck_assert_msg(convert_with(&c, &diag) == F8_OK, "%s", diag.text);
+    ck_assert_uint_gt(c.n_files, 3);
+    json_t *index = read_json(p.out, "model.safetensors.index.json");
+    const json_t *map = json_object_get(index, "weight_map");
+    f8_model_folder back = {0};
+    ck_assert_msg(f8_model_folder_open(&back, p.out, NULL, NULL, &diag) == F8_OK, "%s", diag.text);
+    ck_assert_uint_eq(back.weights.n_files, c.n_files);
+    ck_assert_uint_eq(back.weights.n, json_object_size(map));
+    ck_assert_uint_eq(back.n_scaled, 14);
+    ck_assert_int_eq(
+        json_integer_value(json_object_get(json_object_get(index, "metadata"), "total_size")),
+        (json_int_t)c.bytes);
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < back.weights.n; i++)
+        bytes += back.weights.weight[i].tensor->bytes;
+    ck_assert_uint_eq(bytes, c.bytes);
+    f8_model_folder_close(&back);
+    json_decref(index);
+    is_sound(p.out);
+    json_t *tokenizer = read_json(p.out, "tokenizer.json");
+    json_decref(tokenizer);
+}
+END_TEST
+
+static bool stops(void *user)
+{
+    (void)user;
+    static int asked;
+    return asked++ == 5;
+}
+
+START_TEST(stopped)
+{
+    f8_conversion c = {.to = (f8_format)_i, .stop = stops};
+    f8_diag diag = {0};
+    write_made((made_spec){.format = MADE_CT, .scales = MADE_ROWS}, p.from);
+    ck_assert_int_eq(convert_with(&c, &diag), F8_ERR_CANCELLED);
+    nothing_left(1);
+}
+END_TEST
+
+/* ---- memory ---- */
+
+static int64_t until_failure;
+
+static void *failing_alloc(void *user, size_t size, size_t align)
+{
+    const f8_allocator usual = f8_default_allocator();
+    (void)user;
+    return until_failure-- > 0 ? usual.alloc(usual.user, size, align) : NULL;
+}
+
+static void failing_free(void *user, void *at, size_t size)
+{
+    const f8_allocator usual = f8_default_allocator();
+    (void)user;
+    usual.free(usual.user, at, size);
+}
+
+/* Whichever allocation fails, that is what is told, and nothing stays behind. */
+START_TEST(out_of_memory)
+{
+    const f8_allocator failing = {failing_alloc, failing_free, NULL};
+    int64_t needed = 0;
+    write_made((made_spec){.format = MADE_CT, .scales = MADE_TENSOR, .hidden = 128, .wide = 128},
+               p.from);
+    for (int64_t n = 0; !needed; n++) {
+        f8_conversion c = {.to = F8_HF_FP8, .allocator = &failing};
+        f8_diag diag = {0};
+        until_failure = n;
+        const f8_status status = convert_with(&c, &diag);
+        if (status == F8_OK) {
+            needed = n;
+            continue;
+        }
+        ck_assert_msg(status == F8_ERR_MEMORY, "allocation %d: %s", (int)n, diag.text);
+        nothing_left(1);
+    }
+    ck_assert_int_gt(needed, 10);
+}
+END_TEST
+
+/* ---- what is refused ---- */
+
+static void refused(const char *message)
+{
+    f8_cli_fails(F8_CLI("weights", p.from, "--as", "compressed-tensors", "-o", p.out), 1, message);
+    ck_assert(!is_there(p.out));
+    f8_cli_fails(F8_CLI("weights", p.from), 1, message);
+}
+
+START_TEST(unwritable)
+{
+    f8_cli_write("file", "x", 1);
+    write_made((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS}, p.from);
+    f8_cli_fails(F8_CLI("weights", p.from, "--as", "modelopt", "-o", p.under), 1,
+                 "Not a directory");
+    f8_cli_fails(F8_CLI("weights", p.from, "--as", "modelopt", "-o", p.file), 1, "it is a file");
+    f8_cli_fails(F8_CLI("weights", p.from, "--as", "modelopt", "-o", p.nowhere), 1,
+                 "No such file or directory");
+    f8_cli_fails(F8_CLI("weights", p.from, "--as", "native", "-o", p.nowhere), 1,
+                 "No such file or directory");
+    f8_cli_fails(F8_CLI("weights", p.from, "--as", "native", "-o", p.from), 1, "");
+    nothing_left(2);
+    ck_assert(!mkdir(p.out, 0777));
+    made_text(p.out, "mine", "x");
+    f8_cli_fails(F8_CLI("weights", p.from, "--as", "modelopt", "-o", p.out), 1,
+                 "the folder is not empty");
+    nothing_left(3);
+    size_t n;
+    char path[PATH + 10];
+    snprintf(path, sizeof path, "%s/mine", p.out);
+    char *text = f8_cli_read(path, &n);
+    ck_assert_uint_eq(n, 1);
+    free(text);
+    ck_assert(!unlink(path)); /* an empty folder is as good as none */
+    runs(run_convert(p.from, "modelopt", NULL, p.out));
+    is_sound(p.out);
+}
+END_TEST
+
+/* The folder itself as the new one, or a place in it. */
+START_TEST(into_itself)
+{
+    char inside[PATH + 10];
+    write_made((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS}, p.from);
+    f8_cli_fails(F8_CLI("weights", p.from, "--as", "modelopt", "-o", p.from), 1,
+                 "the folder is not empty");
+    snprintf(inside, sizeof inside, "%s/new", p.from);
+    runs(run_convert(p.from, "modelopt", NULL, inside));
+    is_sound(inside);
+    is_sound(p.from);
+}
+END_TEST
+
+START_TEST(truncated)
+{
+    char path[PATH + 30];
+    struct stat s;
+    write_made((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS}, p.from);
+    snprintf(path, sizeof path, "%s/model.safetensors", p.from);
+    ck_assert(!stat(path, &s) && !truncate(path, s.st_size - 100));
+    refused("it is truncated");
+    nothing_left(1);
+}
+END_TEST
+
+/* Methods that are no FP8. */
+START_TEST(other_methods)
+{
+    static const char *const configs[] = {
+        "{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 128}",
+        "{\"quant_method\": \"awq\", \"bits\": 4, \"version\": \"gemm\"}",
+        "{\"quant_method\": \"bitsandbytes\", \"load_in_8bit\": true}",
+        "{\"load_in_4bit\": true}",
+        "{\"quant_method\": \"fbgemm_fp8\"}",
+    };
+    static const char *const words[] = {"gptq", "awq", "bitsandbytes", "''", "fbgemm_fp8"};
+    char text[300], message[100];
+    write_made((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS}, p.from);
+    snprintf(text, sizeof text, "{\"quantization_config\": %s}", configs[_i]);
+    made_text(p.from, "config.json", text);
+    snprintf(message, sizeof message, "%s", words[_i]);
+    refused(message);
+}
+END_TEST
+
+START_TEST(no_json)
+{
+    write_made((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS}, p.from);
+    made_text(p.from, "config.json", "{\"a\": ");
+    refused("it is not valid JSON");
+    made_text(p.from, "config.json", "[1]");
+    refused("it is no JSON object");
+    made_text(p.from, "config.json", "");
+    refused("it is not valid JSON");
+}
+END_TEST
+
+START_TEST(no_weights)
+{
+    ck_assert(!mkdir(p.from, 0777));
+    made_text(p.from, "config.json", "{}");
+    refused("the folder has no weights");
+    made_text(p.from, "model.safetensors.index.json",
+              "{\"weight_map\": {\"a\": \"model-00001-of-00002.safetensors\"}}");
+    refused("model-00001-of-00002.safetensors");
+    made_text(p.from, "model.safetensors.index.json", "{}");
+    refused("it has no 'weight_map'");
+}
+END_TEST
+
+/* What the linter finds is not converted, where it would give wrong values. */
+START_TEST(faulty)
+{
+    made_folder *f = made_new((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS});
+    made_drop(f, made_scale(f, "model.layers.0.mlp.up_proj")->name);
+    made_write(f, p.from);
+    made_free(f);
+    f8_cli_fails(F8_CLI("weights", p.from, "--as", "modelopt", "-o", p.out), 1,
+                 "'model.layers.0.mlp.up_proj.weight' has no scales that go with it");
+    f8_cli_forget(p.from);
+    f = made_new((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS});
+    made_find(f, "model.layers.0.mlp.up_proj.weight")->dtype = F8_ST_F8_E4M3FNUZ;
+    made_write(f, p.from);
+    made_free(f);
+    f8_cli_fails(F8_CLI("weights", p.from, "--as", "modelopt", "-o", p.out), 1,
+                 "are F8_E4M3FNUZ, not F8_E4M3");
+    f8_cli_forget(p.from);
+    write_wide((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS}, p.from);
+    f8_cli_fails(F8_CLI("weights", p.from, "--as", "modelopt", "-o", p.out), 1,
+                 "none of its weights is in FP8");
+    nothing_left(1);
+}
+END_TEST
+
+/* Scales that are no numbers. */
+START_TEST(faulty_scales)
+{
+    made_folder *f = made_new((made_spec){.format = MADE_CT, .scales = MADE_ROWS});
+    static const char name[] = "model.layers.0.mlp.up_proj.weight_scale";
+    if (_i == 0) {
+        made_drop(f, name);
+        made_add(f, name, F8_ST_I32, 384, 1, -1, -1);
+    } else {
+        made_set(made_find(f, name), 7, NAN);
+    }
+    made_write(f, p.from);
+    made_free(f);
+    f8_cli_fails(F8_CLI("weights", p.from, "--as", "hf-fp8", "-o", p.out), 1,
+                 _i ? "'model.layers.0.mlp.up_proj' has values that are NaN or Inf" : "I32");
+    nothing_left(1);
+}
+END_TEST
+
+/* ---- names of the model ---- */
+
+static void prefixed(made_folder *f, const char *prefix)
+{
+    char name[MADE_NAME];
+    for (size_t i = 0; i < f->n; i++) {
+        snprintf(name, sizeof name, "%s%.80s", prefix, f->t[i].name);
+        snprintf(f->t[i].name, MADE_NAME, "%s", name);
+    }
+}
+
+START_TEST(names_of_a_map)
+{
+    const made_spec spec = {.format = MADE_HF, .scales = MADE_BLOCKS, .tokenizer = true};
+    write_made(spec, p.from);
+    made_folder *wide = made_new(spec), *got;
+    made_widen(wide);
+    prefixed(wide, "base.");
+    made_add(wide, "base.extra", F8_ST_F32, 3, -1, -1, -1);
+    made_write(wide, p.wide);
+    made_free(wide);
+    runs(run_convert(p.from, "native", NULL, p.own));
+    f8_cli_fails(F8_CLI("weights", p.own, "--as", "hf-fp8", "--model", p.wide, "-o", p.out), 1,
+                 "give --map or --ignore");
+    ck_assert(!is_there(p.out));
+    runs(F8_CLI("weights", p.own, "--as", "hf-fp8", "--model", p.wide, "--map", "base.*=*",
+                "--ignore", "base.extra", "-o", p.out, "--json", "-"));
+    got = read_back(p.out, MADE_HF);
+    made_find(got, "base.model.layers.1.mlp.up_proj.weight_scale_inv");
+    made_find(got, "base.lm_head.weight");
+    made_find(got, "base.extra"); /* copied */
+    made_free(got);
+    is_sound(p.out);
+    json_decref(read_json(p.out, "tokenizer.json"));
+}
+END_TEST
+
+/* GPT-2's Conv1D: weights are [in, out]. */
+START_TEST(conv1d)
+{
+    static const char name[] = "h.0.attn.c_attn.weight",
+                      scale[] = "h.0.attn.c_attn.weight_scale_inv";
+    made_folder *own = made_new((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS}), *got;
+    while (own->n)
+        made_drop(own, own->t[0].name);
+    made_tensor *w = made_add(own, name, F8_ST_F8_E4M3, 256, 768, -1, -1);
+    for (int64_t i = 0; i < made_count(w); i++)
+        w->data[i] = (unsigned char)(i * 7 % 120);
+    made_tensor *s = made_add(own, scale, F8_ST_F32, 2, 6, -1, -1);
+    for (int64_t i = 0; i < made_count(s); i++)
+        made_set(s, i, 1e-4f * (float)(1 + i));
+    json_object_set_new(own->config, "model_type", json_string("gpt2"));
+    made_write(own, p.from);
+    made_folder *wide = own;
+    runs(run_convert(p.from, "native", NULL, p.own));
+    own = made_read(p.own);
+    made_widen(wide);
+    made_write(wide, p.wide);
+    made_free(wide);
+    const f8_cli_result r = run_convert(p.own, "hf-fp8", p.wide, p.out);
+    runs(r);
+    got = read_back(p.out, MADE_HF);
+    ck_assert_int_eq(compare_all(own, got, r.out, "kept"), 0);
+    made_free(got);
+    made_free(own);
+    const f8_cli_result lint = F8_CLI("weights", p.out);
+    ck_assert_msg(!lint.code && strstr(lint.out, "Conv1D"), "%s%s", lint.out, lint.err);
+}
+END_TEST
+
+Suite *f8_suite(void)
+{
+    Suite *s = suite_create("convert");
+    TCase *t = tcase_create("folders");
+    tcase_add_checked_fixture(t, setup, f8_cli_teardown);
+    tcase_add_loop_test(t, each_pair, 0, 4 * N_SOURCES);
+    tcase_add_loop_test(t, from_own_file, 0, 3 * 5); /* of transformers' and compressed-tensors' */
+    tcase_add_loop_test(t, ragged_stays_out, 0, 2);
+    tcase_add_test(t, ragged_in_part);
+    tcase_add_test(t, mixed_granularities);
+    tcase_add_test(t, no_scales_of_inputs);
+    tcase_add_test(t, several_files);
+    tcase_add_loop_test(t, stopped, 0, F8_N_FORMATS);
+    tcase_add_test(t, out_of_memory);
+    tcase_add_test(t, unwritable);
+    tcase_add_test(t, into_itself);
+    tcase_add_test(t, truncated);
+    tcase_add_loop_test(t, other_methods, 0, 5);
+    tcase_add_test(t, no_json);
+    tcase_add_test(t, no_weights);
+    tcase_add_test(t, faulty);
+    tcase_add_loop_test(t, faulty_scales, 0, 2);
+    tcase_add_test(t, names_of_a_map);
+    tcase_add_test(t, conv1d);
+    suite_add_tcase(s, t);
+    return s;
+}
