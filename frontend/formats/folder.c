@@ -137,8 +137,12 @@ static f8_status add_scaled(f8_model_folder *f, const f8_weight *codes, f8_diag 
     s->input = beside(f, s->module, ".input_scale");
     if (!s->input) /* transformers' name, where one scale is the tensor's */
         s->input = beside(f, s->module, ".activation_scale");
-    s->fits = s->scale && f8_grain_of(s->scale->tensor, codes->tensor->dim, f->declared.grain,
-                                      &s->grain, &s->rows_are_inputs);
+    /* One block's scale looks like the tensor's: the name tells. */
+    const f8_grain like = f->declared.grain == F8_N_GRAINS && s->scale && s->scale == inverse
+                              ? F8_BY_BLOCKS
+                              : f->declared.grain;
+    s->fits = s->scale && f8_grain_of(s->scale->tensor, codes->tensor->dim, like, &s->grain,
+                                      &s->rows_are_inputs);
     return F8_OK;
 }
 
@@ -146,7 +150,7 @@ static f8_status add_scaled(f8_model_folder *f, const f8_weight *codes, f8_diag 
 static bool is_stray(const f8_model_folder *f, const f8_weight *w)
 {
     static const char *const ends_of[] = {".weight_scale_inv", ".weight_scale", ".input_scale",
-                                         ".activation_scale"};
+                                          ".activation_scale"};
     char module[1024];
     for (int i = 0; i < 4; i++)
         if (ends(w->name, ends_of[i])) {
@@ -244,8 +248,8 @@ f8_status f8_model_folder_open(f8_model_folder *f, const char *path, const fp8c_
             f8_declared_read(own, false, f8_arena_printf(&f->memory, "%s/config.json", path));
         f->also = f8_declared_read(f->modelopt, true,
                                    f8_arena_printf(&f->memory, "%s/hf_quant_config.json", path));
-        if (!f->declared.any || (f->also.any && f->also.format < F8_N_FORMATS &&
-                                 f->declared.format == F8_MODELOPT)) {
+        if (!f->declared.any ||
+            (f->also.any && f->also.format < F8_N_FORMATS && f->declared.format == F8_MODELOPT)) {
             const f8_declared first = f->declared;
             f->declared = f->also;
             f->also = first;

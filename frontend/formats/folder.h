@@ -31,10 +31,10 @@ typedef struct f8_scaled {
 } f8_scaled;
 
 typedef struct f8_model_folder {
-    const char *path; /* as it was given */
-    const char *root; /* the folder; NULL: `path` is a file, and nothing else is read */
-    json_t *config;   /* config.json; NULL: there is none */
-    json_t *modelopt; /* hf_quant_config.json; NULL */
+    const char *path;  /* as it was given */
+    const char *root;  /* the folder; NULL: `path` is a file, and nothing else is read */
+    json_t *config;    /* config.json; NULL: there is none */
+    json_t *modelopt;  /* hf_quant_config.json; NULL */
     const char *index; /* the index of its files; NULL */
     f8_weights weights;
     f8_declared declared, also; /* also: what hf_quant_config.json says, where both say something */

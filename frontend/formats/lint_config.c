@@ -15,15 +15,9 @@ static bool ends(const char *name, const char *end)
 /* Whether a module's weight is a table of rows that are looked up, and no linear's. */
 static bool is_embedding(const char *module)
 {
-    static const char *const names[] = {"embed_tokens",
-                                        "wte",
-                                        "wpe",
-                                        "embed_in",
-                                        "embedding",
-                                        "embeddings",
-                                        "pos_embed",
-                                        "shared",
-                                        "relative_attention_bias"};
+    static const char *const names[] = {"embed_tokens", "wte",       "wpe",
+                                        "embed_in",     "embedding", "embeddings",
+                                        "pos_embed",    "shared",    "relative_attention_bias"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (ends(module, names[i]))
             return true;
