@@ -85,13 +85,20 @@ static void check_scale_shape(f8_lint *l, const f8_scaled *s)
                     "scales %s have another rank than %s, which loaders expect", has, wants);
 }
 
+/* Whether the config says that the scales of blocks are powers of two, and their dtype E8M0. */
+static bool says_exponents(const f8_model_folder *f)
+{
+    const char *text = json_string_value(json_object_get(f->declared.quantization, "scale_fmt"));
+    return f->format == F8_HF_FP8 && text && !strcmp(text, "ue8m0");
+}
+
 static void check_scale_type(f8_lint *l, const f8_scaled *s)
 {
     if (!s->scale || !s->fits)
         return;
     const f8_st_dtype t = s->scale->tensor->dtype;
     const bool floats = t == F8_ST_F32 || t == F8_ST_BF16 || t == F8_ST_F16;
-    if (s->grain == F8_BY_MX || floats)
+    if (s->grain == F8_BY_MX || floats || (t == F8_ST_F8_E8M0 && says_exponents(l->folder)))
         return;
     f8_lint_add(l, "scale-dtype", s->scale, source_of(l->folder),
                 "scales of %s: they are F32, BF16 or F16", f8_st_dtype_name(t));

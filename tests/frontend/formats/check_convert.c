@@ -211,6 +211,7 @@ static const made_spec sources[] = {
     {.format = MADE_CT, .scales = MADE_ROWS, .tied = true},
     {.format = MADE_CT, .scales = MADE_BLOCKS, .scale = F8_ST_BF16},
     {.format = MADE_CT, .scales = MADE_MX},
+    {.format = MADE_HF, .scales = MADE_BLOCKS, .scale = F8_ST_F8_E8M0},
     {.format = MADE_MODELOPT, .scales = MADE_TENSOR},
     {.format = MADE_MODELOPT, .scales = MADE_ROWS, .router = true},
     {.format = MADE_MODELOPT, .scales = MADE_BLOCKS},
@@ -258,6 +259,8 @@ START_TEST(each_pair)
     const made_spec spec = small(sources[_i / 4]);
     const made_format to = (made_format)(_i % 4);
     made_folder *from = made_new(spec);
+    if (spec.scale == F8_ST_F8_E8M0)
+        json_object_set_new(made_quantization(from), "scale_fmt", json_string("ue8m0"));
     made_write(from, p.from);
     const f8_cli_result r = run_convert(p.from, format_names[to], NULL, p.out);
     runs(r);

@@ -550,6 +550,10 @@ static const fault faults[] = {
      {HF},
      fnuz_in_disguise,
      FOUND("nan-codes", L0 "self_attn.v_proj")},
+    {"powers of two that the config does not know",
+     {HF, .scale = F8_ST_F8_E8M0},
+     nothing,
+     FOUND("scale-dtype", L0 "mlp.up_proj")},
     {"no quantization_config", {HF}, no_quantization, FOUND("config", NULL)},
     {"all in BF16", {HF}, all_in_bf16, FOUND("config", NULL)},
     {"head not listed", {HF}, head_not_listed, FOUND("not-quantized", "lm_head")},
@@ -815,7 +819,14 @@ static void of_transformers(made_folder *f)
     }
 }
 
+static void powers_of_two(made_folder *f)
+{
+    set_text(made_quantization(f), "scale_fmt", "ue8m0");
+    json_object_set_new(made_quantization(f), "modules_to_not_convert", json_null());
+}
+
 static const fault sound[] = {
+    {"powers of two", {HF, .scale = F8_ST_F8_E8M0}, .plant = powers_of_two},
     {"blocks", {HF}, .plant = nothing},
     {"tied", {HF, .tied = true}, .plant = nothing},
     {"three files", {HF, .files = 3, .tokenizer = true}, .plant = nothing},

@@ -253,9 +253,9 @@ void made_to_bf16(made_folder *f, const char *linear)
 }
 
 /* How many elements of an axis a scale covers. */
-static int64_t covered(int64_t n, int64_t scales, bool mx)
+static int64_t covered(int64_t n, int64_t scales)
 {
-    return scales == 1 ? n : scales == n ? 1 : mx ? GROUP : BLOCK;
+    return scales == 1 ? n : scales == n ? 1 : scales == (n + GROUP - 1) / GROUP ? GROUP : BLOCK;
 }
 
 float *made_values(made_folder *f, const char *linear)
@@ -274,9 +274,7 @@ float *made_values(made_folder *f, const char *linear)
                   columns = s->rank == 4   ? s->dim[2]
                             : s->rank == 2 ? s->dim[1]
                                            : 1,
-                  high = covered(w->dim[0], rows, false),
-                  wide = covered(w->dim[1], columns,
-                                 s->dtype == F8_ST_U8 || s->dtype == F8_ST_F8_E8M0);
+                  high = covered(w->dim[0], rows), wide = covered(w->dim[1], columns);
     for (int64_t r = 0; r < w->dim[0]; r++)
         for (int64_t c = 0; c < w->dim[1]; c++)
             x[r * w->dim[1] + c] *= made_get(s, r / high * columns + c / wide);
