@@ -179,7 +179,7 @@ static f8_status input_scale(f8_convert_work *w, const f8_scaled *s, float *scal
 static f8_status look_at_inputs(f8_convert_work *w)
 {
     float scale = 1;
-    if (w->grain != F8_BY_TENSOR || w->c->to == F8_HF_FP8)
+    if (w->grain != F8_BY_TENSOR || w->c->to == F8_HF_FP8 || w->c->to == F8_NATIVE)
         return F8_OK;
     for (size_t i = 0; i < w->c->n && scale > 0; i++)
         F8_TRY(input_scale(w, w->c->weight[i].from, &scale));
@@ -215,6 +215,7 @@ static void add_scaled(f8_convert_work *w, const f8_converted *x, const char *na
     f8_conversion *c = w->c;
     const f8_st_tensor *t = x->from->codes->tensor;
     float input = 0;
+    c->inputs_lost += x->from->input && (!w->static_inputs || x->fate == F8_DEQUANTIZED);
     if (x->fate == F8_DEQUANTIZED) {
         add(w, name, of_type(plain, 2, t->dim),
             (f8_convert_source){.part = F8_VALUES, .weight = x});
@@ -469,6 +470,7 @@ f8_status f8_convert(f8_conversion *c, f8_diag *diag)
     c->weight = NULL;
     c->n = 0;
     c->bytes = 0;
+    c->inputs_lost = 0;
     memset(c->of_fate, 0, sizeof c->of_fate);
     const f8_status status = convert(&w);
     json_decref(w.skipped);

@@ -41,6 +41,7 @@ typedef struct f8_conversion {
     size_t n, n_files;
     uint64_t bytes;
     int64_t of_fate[F8_N_FATES];
+    int64_t inputs_lost; /* scales of inputs that the new folder has no place for */
     f8_arena memory;
 } f8_conversion;
 

@@ -370,6 +370,29 @@ START_TEST(mixed_granularities)
 }
 END_TEST
 
+/* fp8c's file and transformers' blocks have no place for them, and that is told. */
+START_TEST(scales_of_inputs)
+{
+    const made_format to = _i ? MADE_FILE : MADE_HF;
+    made_folder *from = made_new((made_spec){.format = MADE_MODELOPT, .scales = MADE_TENSOR}), *got;
+    made_write(from, p.from);
+    const f8_cli_result r = F8_CLI("weights", p.from, "--as", format_names[to], "-o", p.out);
+    runs(r);
+    ck_assert_msg(strstr(r.out, "14 scales of inputs are left out"), "%s", r.out);
+    got = read_back(p.out, to);
+    for (size_t i = 0; i < got->n; i++)
+        ck_assert_msg(!strstr(got->t[i].name, "input_scale"), "%s", got->t[i].name);
+    made_free(got);
+    f8_cli_forget(p.out);
+    runs(run_convert(p.from, "compressed-tensors", NULL, p.back));
+    got = read_back(p.back, MADE_CT);
+    static const char name[] = "model.layers.1.mlp.up_proj.input_scale";
+    ck_assert(made_get(made_find(got, name), 0) == made_get(made_find(from, name), 0));
+    made_free(got);
+    made_free(from);
+}
+END_TEST
+
 START_TEST(no_scales_of_inputs)
 {
     write_made((made_spec){.format = MADE_CT, .scales = MADE_TENSOR}, p.from);
@@ -723,6 +746,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, ragged_stays_out, 0, 2);
     tcase_add_test(t, ragged_in_part);
     tcase_add_test(t, mixed_granularities);
+    tcase_add_loop_test(t, scales_of_inputs, 0, 2);
     tcase_add_test(t, no_scales_of_inputs);
     tcase_add_test(t, several_files);
     tcase_add_loop_test(t, stopped, 0, F8_N_FORMATS);
