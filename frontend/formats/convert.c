@@ -296,13 +296,25 @@ static f8_status list_own(f8_convert_work *w)
     return F8_OK;
 }
 
-/* The tensor of the weights for one of the model; a head that is tied has the embedding's. */
+/* The tensor of the weights for one of the model; a head that is tied has the embedding's. GPT-2's
+ * names may have a prefix that training takes away by itself. */
 static const f8_weight *counterpart(const f8_convert_work *w, const f8_weight *t)
 {
-    const f8_weight *own = f8_weights_find(&w->c->from->weights, t->name);
-    return own || strcmp(t->name, "lm_head.weight")
-               ? own
-               : f8_weights_find(&w->c->from->weights, "wte.weight");
+    const f8_weights *weights = &w->c->from->weights;
+    const size_t n = strlen(f8_weights_gpt_prefix);
+    const f8_weight *own = f8_weights_find(weights, t->name);
+    if (!own && !strncmp(t->name, f8_weights_gpt_prefix, n))
+        own = f8_weights_find(weights, t->name + n);
+    return own || strcmp(t->name, "lm_head.weight") ? own : f8_weights_find(weights, "wte.weight");
+}
+
+/* The tensor of the model for one of the weights. */
+static bool model_has(const f8_convert_work *w, const f8_weight *own)
+{
+    const f8_weights *model = &w->c->model->weights;
+    char name[1024];
+    snprintf(name, sizeof name, "%s%s", f8_weights_gpt_prefix, own->name);
+    return f8_weights_find(model, own->name) || f8_weights_find(model, name);
 }
 
 /* The tensors of the model under its names, with the values of `from`. */
@@ -310,12 +322,11 @@ static f8_status list_model(f8_convert_work *w)
 {
     const f8_model_folder *f = w->c->from, *model = w->c->model;
     char shown[SHOWN];
-    size_t used = 0, wanted = 0;
     for (size_t i = 0; i < model->weights.n; i++) {
         const f8_weight *t = &model->weights.weight[i],
                         *own = t->ignored ? NULL : counterpart(w, t);
         const f8_converted *x = own ? converted(w, own) : NULL;
-        if (!own && !t->ignored)
+        if (!own && !t->ignored && !f8_weights_mask(t))
             return FAIL(w, t->file->in.path,
                         "'%s' is no parameter of the weights: give --map or --ignore, as the "
                         "training had them",
@@ -323,7 +334,6 @@ static f8_status list_model(f8_convert_work *w)
         if (own && !has_own_type(own, t))
             return FAIL(w, t->file->in.path, "'%s' has another shape than '%s' of the weights",
                         f8_st_shown(t->tensor->name, shown, SHOWN), own->name);
-        used += own && !strcmp(own->name, t->name);
         if (x)
             add_scaled(w, x, t->tensor->name, t->tensor->dtype);
         else
@@ -336,15 +346,13 @@ static f8_status list_model(f8_convert_work *w)
         const f8_weight *t = &f->weights.weight[i];
         if (is_part_of_scaled(w, t))
             continue;
-        wanted++;
-        if (!f8_weights_find(&model->weights, t->name))
+        if (!model_has(w, t))
             return FAIL(
                 w, model->path,
                 "there is no '%s', which the weights have: give --map, as the training had it",
                 f8_st_shown(t->name, shown, SHOWN));
     }
-    return used == wanted ? F8_OK
-                          : FAIL(w, model->path, "the model and the weights do not go together");
+    return F8_OK;
 }
 
 /* ---- the whole ---- */
