@@ -135,8 +135,9 @@ int cmd_weights(const cli *c)
         return cli_usage(c, "--beside compares and --as converts: give one of them");
     if (c->output && !c->as)
         return cli_usage(c, "-o needs --as FORMAT");
-    if ((c->map.n || c->ignore.n) && !c->model)
+    if ((c->map.n || c->ignore.n) && !c->model && !(c->as && to == F8_NATIVE))
         return cli_usage(c,
-                         "--map and --ignore name the tensors of --model DIR, which is not given");
+                         "--map and --ignore name the tensors of --model DIR, or of a folder that "
+                         "becomes native");
     return cli_work(c, false, work);
 }

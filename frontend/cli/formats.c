@@ -99,7 +99,8 @@ bool cli_convert(const cli *c, const char *from, const char *shown, f8_format to
                                      .n_map = c->map.n};
     f8_model_folder weights = {0}, model = {0};
     f8_diag diag = {0};
-    bool ok = f8_model_folder_open(&weights, from, NULL, NULL, &diag) == F8_OK &&
+    bool ok = f8_model_folder_open(&weights, from, c->model || to != F8_NATIVE ? NULL : &named,
+                                   NULL, &diag) == F8_OK &&
               (!c->model || f8_model_folder_open(&model, c->model, &named, NULL, &diag) == F8_OK);
     if (!ok)
         cli_file_fail(&diag);

@@ -5,23 +5,27 @@ usage: python3 tests/peers/formats.py BUILD/fp8c      needs the packages transfo
                                                       torch, safetensors, numpy, accelerate
 
 1. A Llama with grouped queries and a head of its own, and a GPT-2, whose linears are Conv1D: a training begins with
-   transformers' folder, and `export --as` writes what it has learned. transformers loads the folder, with no missing
-   and no unexpected tensor. Its loss is fp8c's with the same values: the folder converted to fp8c's own file.
+   transformers' folder, and `export --as` writes what it has learned. transformers loads the folder, with no missing and
+   no unexpected tensor. Its loss is fp8c's with the same values: the folder converted to fp8c's own file.
 2. Where nothing is quantized again, that loss is also the one of what `export` writes without --as, to the bit.
 3. transformers quantizes and saves a Llama, with F32 scales and with E8M0's; compressed-tensors does so by tensor,
    channel and block. `weights` finds nothing wrong with these, and converts them.
 """
 import json
+import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+import warnings
 from unittest import mock
 
 del sys.path[0]  # the statistics.py of this folder is not Python's
+os.environ["TQDM_DISABLE"] = "1"
 
 import numpy as np
 import torch
+import transformers
 from compressed_tensors.compressors import ModelCompressor
 from compressed_tensors.quantization import QuantizationConfig, apply_quantization_config
 from safetensors.torch import load_file
@@ -53,8 +57,8 @@ def is_sound(fp8c, folder):
 class Case:
     """A model, what it was trained to, and a batch."""
 
-    def __init__(self, fp8c, folder, text, dims, model, tokens):
-        self.fp8c, self.folder, self.text, self.dims = fp8c, folder, text, dims
+    def __init__(self, fp8c, folder, text, dims, model, tokens, maps=()):
+        self.fp8c, self.folder, self.text, self.dims, self.maps = fp8c, folder, text, dims, maps
         self.base, self.checkpoint = folder / "base", folder / "checkpoint.safetensors"
         model.save_pretrained(self.base)
         (self.base / "tokenizer_config.json").write_text("{}")
@@ -98,7 +102,7 @@ def check_loads(case, recipe, how):
     wrong = {k: [n for n in v if not n.endswith(".input_scale")] for k, v in wrong.items()}
     assert not any(wrong.values()), (recipe, how, wrong)
     again = case.folder / "again.safetensors"
-    run(fp8c, "weights", out, "--as", "native", "-o", again)
+    run(fp8c, "weights", out, "--as", "native", "-o", again, *case.maps)
     own, peer = case.own_loss(again), case.peer_loss(model)
     assert abs(own - peer) <= NEAR * abs(peer), (recipe, how, own, peer)
     if "requantized" not in fates:
@@ -176,6 +180,8 @@ def llama():
 
 
 def main(fp8c):
+    transformers.logging.set_verbosity_error()
+    warnings.simplefilter("ignore")  # that a config's own settings win
     with tempfile.TemporaryDirectory() as name:
         work = pathlib.Path(name)
         text = np.frombuffer(pathlib.Path("README.md").read_bytes()[1000:1066], np.uint8).astype(np.int32)
@@ -194,7 +200,8 @@ def main(fp8c):
         gpt = GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=16, n_embd=128, n_layer=2, n_head=2,
                                          resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
         (work / "gpt").mkdir()
-        case = Case(fp8c, work / "gpt", GPT, GPT_DIMS, gpt, text[:34].reshape(2, 17))
+        case = Case(fp8c, work / "gpt", GPT, GPT_DIMS, gpt, text[:34].reshape(2, 17),
+                    ("--map", "transformer.*=*"))
         for recipe in ("block", "current", "delayed"):
             check_loads(case, recipe, "hf-fp8")
 

@@ -703,6 +703,28 @@ START_TEST(names_of_a_map)
 }
 END_TEST
 
+/* A folder's names, as the model's text has them. */
+START_TEST(own_names)
+{
+    made_folder *f = made_new((made_spec){.format = MADE_CT, .scales = MADE_ROWS}), *got;
+    prefixed(f, "base.");
+    made_add(f, "base.extra", F8_ST_F32, 3, -1, -1, -1);
+    made_write(f, p.from);
+    made_free(f);
+    f8_cli_fails(F8_CLI("weights", p.from, "--as", "hf-fp8", "--map", "base.*=*", "-o", p.out), 2,
+                 "--map and --ignore name the tensors of --model DIR");
+    runs(F8_CLI("weights", p.from, "--as", "native", "--map", "base.*=*", "--ignore", "base.extra",
+                "-o", p.own, "--json", "-"));
+    got = made_read(p.own);
+    made_find(got, "model.layers.1.mlp.up_proj.weight_scale");
+    ck_assert(!has(got, "base", ".extra"));
+    for (size_t i = 0; i < got->n_metadata; i++)
+        ck_assert_ptr_null(strstr(got->metadata[i].value, "base."));
+    made_free(got);
+    is_sound(p.own);
+}
+END_TEST
+
 /* GPT-2's Conv1D: weights are [in, out]. With a prefix and a mask, which training takes as they
  * are. */
 START_TEST(conv1d)
@@ -769,6 +791,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, faulty);
     tcase_add_loop_test(t, faulty_scales, 0, 2);
     tcase_add_test(t, names_of_a_map);
+    tcase_add_test(t, own_names);
     tcase_add_loop_test(t, conv1d, 0, 2);
     suite_add_tcase(s, t);
     return s;
