@@ -26,6 +26,27 @@ static bool ends(const char *name, const char *end)
 
 /* ---- what becomes of each weight ---- */
 
+/* Codes that are no linear's weight have scales that no name tells: experts in one tensor. */
+static f8_status check_others(f8_convert_work *w)
+{
+    const f8_weights *all = &w->c->from->weights;
+    char shown[SHOWN], module[F8_MODULE];
+    for (size_t i = 0; i < all->n; i++) {
+        const f8_weight *t = &all->weight[i];
+        const f8_st_dtype d = t->tensor->dtype;
+        if (t->ignored || (d != F8_ST_F8_E4M3 && d != F8_ST_F8_E5M2 && d != F8_ST_F8_E4M3FNUZ &&
+                           d != F8_ST_F8_E5M2FNUZ))
+            continue;
+        snprintf(module, sizeof module, "%.*s",
+                 (int)(strlen(t->name) - (ends(t->name, ".weight") ? strlen(".weight") : 0)),
+                 t->name);
+        if (!f8_model_folder_scaled(w->c->from, module))
+            return FAIL(w, t->file->in.path, "'%s' is %s, but no linear's weight [out, in]",
+                        f8_st_shown(t->name, shown, SHOWN), f8_st_dtype_name(d));
+    }
+    return F8_OK;
+}
+
 /* The granularity of the new folder: that of most weights, if the format has it. */
 static f8_status choose_grain(f8_convert_work *w)
 {
@@ -94,7 +115,7 @@ static f8_status choose_fate(f8_convert_work *w, f8_converted *x)
     x->fate = s->grain == w->grain ? F8_KEPT : F8_REQUANTIZED;
     if (w->c->to == F8_HF_FP8 && is_ragged(s->codes->tensor)) {
         x->fate = F8_DEQUANTIZED;
-        x->why = "a size above 128 is no multiple of it: transformers would read wrong values";
+        x->why = "a size above 128 that is no multiple of it: transformers would read wrong values";
     } else if (s->grain == F8_BY_TENSOR && w->grain == F8_BY_BLOCKS) {
         x->fate = F8_SPREAD;
     } else if (x->fate == F8_REQUANTIZED) {
@@ -137,6 +158,9 @@ static f8_status choose_fates(f8_convert_work *w)
     }
     for (size_t i = 0; i < c->n; i++)
         leave_with_others(w, &c->weight[i]);
+    if (c->of_fate[F8_DEQUANTIZED] == (int64_t)c->n)
+        return FAIL(w, c->shown, "no weight can be FP8 in %s; '%s': %s", f8_format_name(c->to),
+                    c->weight[0].from->module, c->weight[0].why);
     return F8_OK;
 }
 
@@ -462,6 +486,7 @@ static f8_status convert(f8_convert_work *w)
     F8_TRY(f8_arena_status(&c->memory, w->diag));
     if (c->to != F8_NATIVE)
         F8_TRY(f8_model_folder_writable(c->path, w->diag));
+    F8_TRY(check_others(w));
     F8_TRY(choose_grain(w));
     F8_TRY(choose_fates(w));
     F8_TRY(look_at_inputs(w));

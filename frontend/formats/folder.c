@@ -176,12 +176,16 @@ static f8_status find_scaled(f8_model_folder *f, f8_diag *diag)
     return F8_OK;
 }
 
+static int by_codes(const void *name, const void *scaled)
+{
+    return strcmp(name, ((const f8_scaled *)scaled)->codes->name);
+}
+
 const f8_scaled *f8_model_folder_scaled(const f8_model_folder *f, const char *module)
 {
-    for (size_t i = 0; i < f->n_scaled; i++)
-        if (!strcmp(f->scaled[i].module, module))
-            return &f->scaled[i];
-    return NULL;
+    char name[F8_MODULE + 10];
+    snprintf(name, sizeof name, "%s%s", module, weight_end);
+    return bsearch(name, f->scaled, f->n_scaled, sizeof *f->scaled, by_codes);
 }
 
 bool f8_model_folder_fused(const char *module, int i, char to[F8_MODULE])

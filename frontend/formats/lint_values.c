@@ -149,6 +149,14 @@ static f8_status look(f8_lint *l, const f8_scaled *s, f8_arena *memory, figures 
     return compare(l, s, x, memory, out, diag);
 }
 
+static bool shares_a_name(const f8_lint *l)
+{
+    for (size_t i = 0; i < l->folder->n_scaled; i++)
+        if (f8_weights_find(&l->beside->weights, l->folder->scaled[i].codes->name))
+            return true;
+    return false;
+}
+
 static void judge(f8_lint *l, const f8_scaled *s, const figures *x, double median)
 {
     if (!x->known)
@@ -195,6 +203,9 @@ f8_status f8_lint_values(f8_lint *l, f8_diag *diag)
     }
     for (size_t i = 0; i < f->weights.n_named; i++)
         F8_TRY(check_cache(l, &f->weights.weight[i], diag));
+    if (l->beside && f->n_scaled && !shares_a_name(l))
+        f8_lint_add(l, "beside", NULL, l->beside->path,
+                    "it has no weight of the same name: nothing was compared");
     qsort(known, n, sizeof *known, by_number);
     for (size_t i = 0; i < f->n_scaled; i++)
         judge(l, &f->scaled[i], &all[i], n ? known[n / 2] : 0);

@@ -312,6 +312,13 @@ START_TEST(from_own_file)
 }
 END_TEST
 
+/* How many entries of the test's folder are not those that it made itself. */
+static void nothing_left(int files)
+{
+    ck_assert_int_eq(f8_cli_files(), files);
+    f8_cli_whole(f8_cli_temp("."));
+}
+
 /* ---- what formats have no room for ---- */
 
 START_TEST(ragged_stays_out)
@@ -348,6 +355,31 @@ START_TEST(ragged_in_part)
     is_sound(p.out);
     made_free(got);
     made_free(from);
+}
+END_TEST
+
+/* Where no weight can stay, the new folder would be FP8 by its config alone. */
+START_TEST(all_ragged)
+{
+    write_made((made_spec){.format = MADE_CT, .scales = MADE_ROWS, .hidden = 192, .wide = 200},
+               p.from);
+    f8_cli_fails(F8_CLI("weights", p.from, "--as", "hf-fp8", "-o", p.out), 1,
+                 "no weight can be FP8 in hf-fp8");
+    nothing_left(1);
+}
+END_TEST
+
+/* Codes that are no linear's weight: experts in one tensor. */
+START_TEST(other_codes)
+{
+    made_folder *f = made_new((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS});
+    made_add(f, "model.layers.0.mlp.experts.gate_up_proj", F8_ST_F8_E4M3, 4, 256, 128, -1);
+    made_add(f, "model.layers.0.mlp.experts.gate_up_proj_scale_inv", F8_ST_F32, 4, 2, 1, -1);
+    made_write(f, p.from);
+    made_free(f);
+    f8_cli_fails(F8_CLI("weights", p.from, "--as", "modelopt", "-o", p.out), 1,
+                 "'model.layers.0.mlp.experts.gate_up_proj' is F8_E4M3, but no linear's weight");
+    nothing_left(1);
 }
 END_TEST
 
@@ -403,13 +435,6 @@ START_TEST(no_scales_of_inputs)
 END_TEST
 
 /* ---- files ---- */
-
-/* How many entries of the test's folder are not those that it made itself. */
-static void nothing_left(int files)
-{
-    ck_assert_int_eq(f8_cli_files(), files);
-    f8_cli_whole(f8_cli_temp("."));
-}
 
 static f8_status convert_with(f8_conversion *c, f8_diag *diag)
 {
@@ -776,6 +801,8 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, from_own_file, 0, 3 * 5); /* of transformers' and compressed-tensors' */
     tcase_add_loop_test(t, ragged_stays_out, 0, 2);
     tcase_add_test(t, ragged_in_part);
+    tcase_add_test(t, all_ragged);
+    tcase_add_test(t, other_codes);
     tcase_add_test(t, mixed_granularities);
     tcase_add_loop_test(t, scales_of_inputs, 0, 2);
     tcase_add_test(t, no_scales_of_inputs);

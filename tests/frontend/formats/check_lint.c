@@ -292,6 +292,15 @@ static void nothing(made_folder *f)
     (void)f;
 }
 
+static void other_names(made_folder *f)
+{
+    char name[MADE_NAME];
+    for (size_t i = 0; i < f->n; i++) {
+        snprintf(name, sizeof name, "base.%.80s", f->t[i].name);
+        snprintf(f->t[i].name, MADE_NAME, "%s", name);
+    }
+}
+
 static void other_shape(made_folder *f)
 {
     made_tensor *w = made_find(f, L0 "mlp.up_proj.weight");
@@ -587,6 +596,12 @@ static const fault faults[] = {
      FOUND("beside", L0 "mlp.up_proj"),
      .beside = true,
      .beside_plant = other_shape},
+    {"beside other names",
+     {HF},
+     nothing,
+     FOUND("beside", NULL),
+     .beside = true,
+     .beside_plant = other_names},
     {"the index names no file",
      {HF},
      index_names_no_file,
