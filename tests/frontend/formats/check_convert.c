@@ -792,6 +792,89 @@ START_TEST(conv1d)
 }
 END_TEST
 
+/* ---- export --as ---- */
+
+static const char small_model[] =
+    "module small\n"
+    "param wte: f32[256, 128] normal(0.3)\n"
+    "param up.weight: f32[256, 128] normal(0.1)\n"
+    "param down.weight: f32[128, 256] normal(0.1)\n"
+    "func forward(%tokens: i32[2, 32], %targets: i32[2, 32]) -> (%loss: f32[]) {\n"
+    "  %x = embedding(wte, %tokens)\n"
+    "  %y = linear(gelu(linear(%x, up.weight) {transpose_b = true}), down.weight) "
+    "{transpose_b = true}\n"
+    "  return cross_entropy(linear(%y, wte) {transpose_b = true, name = \"head\"}, %targets)\n}\n"
+    "optimizer adamw {lr = 0.02}\n"
+    "recipe \"head\" = bf16\n";
+
+/* The folder that the training could have begun with. */
+static void write_small(const char *extra)
+{
+    made_folder *f = made_new((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS});
+    while (f->n)
+        made_drop(f, f->t[0].name);
+    made_add(f, "wte", F8_ST_BF16, 256, 128, -1, -1);
+    made_add(f, "up.weight", F8_ST_BF16, 256, 128, -1, -1);
+    made_add(f, "down.weight", F8_ST_F32, 128, 256, -1, -1);
+    if (extra)
+        made_add(f, extra, F8_ST_F32, 3, -1, -1, -1);
+    json_object_del(f->config, "quantization_config");
+    made_write(f, p.wide);
+    made_free(f);
+}
+
+static f8_cli_result run_export(const char *text, const char *recipe, const char *as)
+{
+    return F8_CLI("export", text, "--weights", p.own, "--recipe", recipe, "--as", as, "--model",
+                  p.wide, "-o", p.out);
+}
+
+START_TEST(exported)
+{
+    char text[PATH];
+    snprintf(text, PATH, "%s", f8_cli_write("small.f8", small_model, sizeof small_model - 1));
+    f8_cli_ok(F8_CLI("train", text, "--data", "README.md", "--steps", "2", "--recipe", "block",
+                     "--save", p.own));
+    write_small("extra");
+    /* A model that is not the weights', a format that lacks something, a folder that is there. */
+    f8_cli_result r = run_export(text, "block", "hf-fp8");
+    ck_assert_msg(r.code == 1 && strstr(r.err, "'extra' is no parameter of the weights"), "%s%s",
+                  r.out, r.err);
+    nothing_left(3);
+    f8_cli_forget(p.wide);
+    write_small(NULL);
+    r = run_export(text, "current", "modelopt");
+    ck_assert_msg(r.code == 1 && strstr(r.err, "modelopt's FP8 has a scale for the input"), "%s%s",
+                  r.out, r.err);
+    nothing_left(3);
+    f8_cli_fails(F8_CLI("export", text, "--weights", p.own, "--recipe", "block", "--as", "hf-fp8",
+                        "--model", p.wide, "-o", p.wide),
+                 1, "the folder is not empty");
+    nothing_left(3);
+    f8_cli_ok(run_export(text, "block", "hf-fp8"));
+    nothing_left(4);
+    is_sound(p.out);
+    /* Codes and scales are those of fp8c's own file; the rest has the model's dtypes. */
+    f8_cli_ok(F8_CLI("export", text, "--weights", p.own, "--recipe", "block", "-o", p.back));
+    made_folder *own = made_read(p.back), *got = read_back(p.out, MADE_HF);
+    same_codes(own, got, "up");
+    same_scales(own, got, "up");
+    same_codes(own, got, "down");
+    same_scales(own, got, "down");
+    ck_assert_int_eq(made_find(got, "wte")->dtype, F8_ST_BF16);
+    made_free(own);
+    made_free(got);
+    /* --as native is the default. */
+    f8_cli_ok(F8_CLI("export", text, "--weights", p.own, "--recipe", "block", "--as", "native",
+                     "-o", p.file));
+    size_t n, m;
+    char *a = f8_cli_read(p.back, &n), *b = f8_cli_read(p.file, &m);
+    ck_assert(n == m && !memcmp(a, b, n));
+    free(a);
+    free(b);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("convert");
@@ -820,6 +903,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, names_of_a_map);
     tcase_add_test(t, own_names);
     tcase_add_loop_test(t, conv1d, 0, 2);
+    tcase_add_test(t, exported);
     suite_add_tcase(s, t);
     return s;
 }

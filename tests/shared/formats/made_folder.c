@@ -548,7 +548,7 @@ made_folder *made_read(const char *path)
         made_tensor *to = made_add(f, t->name, t->dtype, dim[0], dim[1], dim[2], dim[3]);
         ck_assert_msg(f8_st_read(&st, t, to->data, &diag) == F8_OK, "%s", diag.text);
     }
-    ck_assert_uint_le(st.n_metadata, 8);
+    ck_assert_uint_le(st.n_metadata, 16);
     for (; f->n_metadata < st.n_metadata; f->n_metadata++)
         f->metadata[f->n_metadata] = (f8_st_pair){strdup(st.metadata[f->n_metadata].key),
                                                   strdup(st.metadata[f->n_metadata].value)};

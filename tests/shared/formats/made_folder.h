@@ -46,9 +46,9 @@ typedef struct made_folder {
     made_spec spec;
     made_tensor t[MADE_MOST];
     size_t n;
-    json_t *config, *quant; /* config.json and hf_quant_config.json; NULL: none */
-    json_t *index;          /* its weight_map; NULL: as the tensors lie */
-    f8_st_pair metadata[8]; /* of fp8c's own file */
+    json_t *config, *quant;  /* config.json and hf_quant_config.json; NULL: none */
+    json_t *index;           /* its weight_map; NULL: as the tensors lie */
+    f8_st_pair metadata[16]; /* of fp8c's own file */
     size_t n_metadata;
 } made_folder;
 
