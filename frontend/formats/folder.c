@@ -73,7 +73,8 @@ static f8_status list_files(f8_model_folder *f, const char ***files, size_t *n, 
     }
     closedir(folder);
     F8_TRY(f8_arena_status(&f->memory, diag));
-    qsort(*files, *n, sizeof **files, by_text);
+    if (*n)
+        qsort(*files, *n, sizeof **files, by_text);
     for (size_t i = 0, kept = 0; n_index && i < *n; i++)
         if (f8_is_index((*files)[i]))
             (*files)[kept++] = (*files)[i];
