@@ -116,7 +116,7 @@ static f8_status choose_fate(f8_convert_work *w, f8_converted *x)
     if (w->c->to == F8_HF_FP8 && is_ragged(s->codes->tensor)) {
         x->fate = F8_DEQUANTIZED;
         x->why = "a size above 128 that is no multiple of it: transformers would read wrong values";
-    } else if (s->grain == F8_BY_TENSOR && w->grain == F8_BY_BLOCKS) {
+    } else if (s->grain == F8_BY_TENSOR && (w->grain == F8_BY_BLOCKS || w->grain == F8_BY_ROWS)) {
         x->fate = F8_SPREAD;
     } else if (x->fate == F8_REQUANTIZED) {
         x->why = "the format does not have its granularity, or not beside that of the others";

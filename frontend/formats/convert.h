@@ -9,7 +9,7 @@
 /* What becomes of a weight that was FP8. */
 typedef enum f8_fate {
     F8_KEPT,        /* the same codes and scales */
-    F8_SPREAD,      /* the same codes; one scale stands for all blocks */
+    F8_SPREAD,      /* the same codes; one scale stands for all blocks, or rows */
     F8_REQUANTIZED, /* other codes */
     F8_DEQUANTIZED, /* values: the format, or its loaders, can't have it */
     F8_N_FATES
