@@ -1,103 +1,14 @@
 /* FP8 weights of one format as a folder of another: codes and scales go over bit for bit where both
  * formats can say what a scale covers, and what becomes of the others is told. A folder is written
  * whole or not at all. */
-#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "frontend/formats/convert.h"
 #include "ir/num/fp8.h"
-#include "tests/shared/api/cli.h"
-#include "tests/shared/formats/made_folder.h"
-#include "tests/shared/suite.h"
-
-enum { PATH = 400 };
-
-static const char *const format_names[] = {"hf-fp8", "compressed-tensors", "modelopt", "native"};
-static const char *const scale_ends[] = {".weight_scale_inv", ".weight_scale"};
-
-/* ---- folders ---- */
-
-/* f8_cli_temp's buffers rotate: these stay. */
-typedef struct paths {
-    char from[PATH], wide[PATH], own[PATH], out[PATH], back[PATH], file[PATH], under[PATH],
-        nowhere[PATH];
-} paths;
-
-static paths p;
-
-static void setup(void)
-{
-    f8_cli_setup();
-    snprintf(p.from, PATH, "%s", f8_cli_temp("from"));
-    snprintf(p.wide, PATH, "%s", f8_cli_temp("wide"));
-    snprintf(p.own, PATH, "%s", f8_cli_temp("own.safetensors"));
-    snprintf(p.out, PATH, "%s", f8_cli_temp("out"));
-    snprintf(p.back, PATH, "%s", f8_cli_temp("back"));
-    snprintf(p.file, PATH, "%s", f8_cli_temp("file"));
-    snprintf(p.under, PATH, "%s", f8_cli_temp("file/out"));
-    snprintf(p.nowhere, PATH, "%s", f8_cli_temp("nowhere/out"));
-}
-
-static void write_made(made_spec spec, const char *path)
-{
-    made_folder *f = made_new(spec);
-    made_write(f, path);
-    made_free(f);
-}
-
-static void write_wide(made_spec spec, const char *path)
-{
-    made_folder *f = made_new(spec);
-    made_widen(f);
-    made_write(f, path);
-    made_free(f);
-}
-
-static made_folder *read_back(const char *path, made_format format)
-{
-    char file[PATH + 30];
-    snprintf(file, sizeof file, "%s%s", path, format == MADE_FILE ? "" : "/model.safetensors");
-    return made_read(file);
-}
-
-static json_t *read_json(const char *dir, const char *name)
-{
-    char path[PATH + 60];
-    json_error_t error;
-    snprintf(path, sizeof path, "%s/%s", dir, name);
-    json_t *j = json_load_file(path, 0, &error);
-    ck_assert_msg(j, "%s: %s", path, error.text);
-    return j;
-}
-
-static bool is_there(const char *path)
-{
-    struct stat s;
-    return !lstat(path, &s);
-}
-
-static f8_cli_result run_convert(const char *from, const char *to, const char *model,
-                                 const char *out)
-{
-    return model ? F8_CLI("weights", from, "--as", to, "--model", model, "-o", out, "--json", "-")
-                 : F8_CLI("weights", from, "--as", to, "-o", out, "--json", "-");
-}
-
-static void runs(f8_cli_result r)
-{
-    ck_assert_msg(!r.code && !*r.err, "exit %d: %s%s", r.code, r.err, r.out);
-}
-
-static void is_sound(const char *path)
-{
-    const f8_cli_result r = F8_CLI("weights", path);
-    ck_assert_msg(!r.code && !*r.err, "%s: exit %d\n%.1500s%s", path, r.code, r.out, r.err);
-}
+#include "tests/shared/formats/convert_case.h"
 
 /* ---- what the command told ---- */
 
@@ -312,13 +223,6 @@ START_TEST(from_own_file)
 }
 END_TEST
 
-/* How many entries of the test's folder are not those that it made itself. */
-static void nothing_left(int files)
-{
-    ck_assert_int_eq(f8_cli_files(), files);
-    f8_cli_whole(f8_cli_temp("."));
-}
-
 /* ---- what formats have no room for ---- */
 
 START_TEST(ragged_stays_out)
@@ -335,7 +239,7 @@ START_TEST(ragged_stays_out)
     else
         ck_assert_int_eq(compare_all(from, got, r.out, "requantized"), 6);
     ck_assert_int_eq(weight_of(got, "model.layers.1.mlp.up_proj")->dtype, F8_ST_BF16);
-    ck_assert(!has(got, "model.layers.1.mlp.up_proj", scale_ends[0]));
+    ck_assert(!has(got, "model.layers.1.mlp.up_proj", ".weight_scale_inv"));
     is_sound(p.out);
     made_free(got);
     made_free(from);
@@ -355,31 +259,6 @@ START_TEST(ragged_in_part)
     is_sound(p.out);
     made_free(got);
     made_free(from);
-}
-END_TEST
-
-/* Where no weight can stay, the new folder would be FP8 by its config alone. */
-START_TEST(all_ragged)
-{
-    write_made((made_spec){.format = MADE_CT, .scales = MADE_ROWS, .hidden = 192, .wide = 200},
-               p.from);
-    f8_cli_fails(F8_CLI("weights", p.from, "--as", "hf-fp8", "-o", p.out), 1,
-                 "no weight can be FP8 in hf-fp8");
-    nothing_left(1);
-}
-END_TEST
-
-/* Codes that are no linear's weight: experts in one tensor. */
-START_TEST(other_codes)
-{
-    made_folder *f = made_new((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS});
-    made_add(f, "model.layers.0.mlp.experts.gate_up_proj", F8_ST_F8_E4M3, 4, 256, 128, -1);
-    made_add(f, "model.layers.0.mlp.experts.gate_up_proj_scale_inv", F8_ST_F32, 4, 2, 1, -1);
-    made_write(f, p.from);
-    made_free(f);
-    f8_cli_fails(F8_CLI("weights", p.from, "--as", "modelopt", "-o", p.out), 1,
-                 "'model.layers.0.mlp.experts.gate_up_proj' is F8_E4M3, but no linear's weight");
-    nothing_left(1);
 }
 END_TEST
 
@@ -422,15 +301,6 @@ START_TEST(scales_of_inputs)
     ck_assert(made_get(made_find(got, name), 0) == made_get(made_find(from, name), 0));
     made_free(got);
     made_free(from);
-}
-END_TEST
-
-START_TEST(no_scales_of_inputs)
-{
-    write_made((made_spec){.format = MADE_CT, .scales = MADE_TENSOR}, p.from);
-    f8_cli_fails(F8_CLI("weights", p.from, "--as", "modelopt", "-o", p.out), 1,
-                 "modelopt's FP8 has a scale for the input of each linear");
-    ck_assert(!is_there(p.out));
 }
 END_TEST
 
@@ -535,159 +405,6 @@ START_TEST(out_of_memory)
         nothing_left(1);
     }
     ck_assert_int_gt(needed, 10);
-}
-END_TEST
-
-/* ---- what is refused ---- */
-
-static void refused(const char *message)
-{
-    f8_cli_fails(F8_CLI("weights", p.from, "--as", "compressed-tensors", "-o", p.out), 1, message);
-    ck_assert(!is_there(p.out));
-    f8_cli_fails(F8_CLI("weights", p.from), 1, message);
-}
-
-START_TEST(unwritable)
-{
-    f8_cli_write("file", "x", 1);
-    write_made((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS}, p.from);
-    f8_cli_fails(F8_CLI("weights", p.from, "--as", "modelopt", "-o", p.under), 1,
-                 "Not a directory");
-    f8_cli_fails(F8_CLI("weights", p.from, "--as", "modelopt", "-o", p.file), 1, "it is a file");
-    f8_cli_fails(F8_CLI("weights", p.from, "--as", "modelopt", "-o", p.nowhere), 1,
-                 "No such file or directory");
-    f8_cli_fails(F8_CLI("weights", p.from, "--as", "native", "-o", p.nowhere), 1,
-                 "No such file or directory");
-    f8_cli_fails(F8_CLI("weights", p.from, "--as", "native", "-o", p.from), 1, "");
-    nothing_left(2);
-    ck_assert(!mkdir(p.out, 0777));
-    made_text(p.out, "mine", "x");
-    f8_cli_fails(F8_CLI("weights", p.from, "--as", "modelopt", "-o", p.out), 1,
-                 "the folder is not empty");
-    nothing_left(3);
-    size_t n;
-    char path[PATH + 10];
-    snprintf(path, sizeof path, "%s/mine", p.out);
-    char *text = f8_cli_read(path, &n);
-    ck_assert_uint_eq(n, 1);
-    free(text);
-    ck_assert(!unlink(path)); /* an empty folder is as good as none */
-    runs(run_convert(p.from, "modelopt", NULL, p.out));
-    is_sound(p.out);
-}
-END_TEST
-
-/* The folder itself as the new one, or a place in it. */
-START_TEST(into_itself)
-{
-    char inside[PATH + 10];
-    write_made((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS}, p.from);
-    f8_cli_fails(F8_CLI("weights", p.from, "--as", "modelopt", "-o", p.from), 1,
-                 "the folder is not empty");
-    snprintf(inside, sizeof inside, "%s/new", p.from);
-    runs(run_convert(p.from, "modelopt", NULL, inside));
-    is_sound(inside);
-    is_sound(p.from);
-}
-END_TEST
-
-START_TEST(truncated)
-{
-    char path[PATH + 30];
-    struct stat s;
-    write_made((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS}, p.from);
-    snprintf(path, sizeof path, "%s/model.safetensors", p.from);
-    ck_assert(!stat(path, &s) && !truncate(path, s.st_size - 100));
-    refused("it is truncated");
-    nothing_left(1);
-}
-END_TEST
-
-/* Methods that are no FP8. */
-START_TEST(other_methods)
-{
-    static const char *const configs[] = {
-        "{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 128}",
-        "{\"quant_method\": \"awq\", \"bits\": 4, \"version\": \"gemm\"}",
-        "{\"quant_method\": \"bitsandbytes\", \"load_in_8bit\": true}",
-        "{\"load_in_4bit\": true}",
-        "{\"quant_method\": \"fbgemm_fp8\"}",
-    };
-    static const char *const words[] = {"gptq", "awq", "bitsandbytes", "''", "fbgemm_fp8"};
-    char text[300], message[100];
-    write_made((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS}, p.from);
-    snprintf(text, sizeof text, "{\"quantization_config\": %s}", configs[_i]);
-    made_text(p.from, "config.json", text);
-    snprintf(message, sizeof message, "%s", words[_i]);
-    refused(message);
-}
-END_TEST
-
-START_TEST(no_json)
-{
-    write_made((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS}, p.from);
-    made_text(p.from, "config.json", "{\"a\": ");
-    refused("it is not valid JSON");
-    made_text(p.from, "config.json", "[1]");
-    refused("it is no JSON object");
-    made_text(p.from, "config.json", "");
-    refused("it is not valid JSON");
-}
-END_TEST
-
-START_TEST(no_weights)
-{
-    ck_assert(!mkdir(p.from, 0777));
-    made_text(p.from, "config.json", "{}");
-    refused("the folder has no weights");
-    made_text(p.from, "model.safetensors.index.json",
-              "{\"weight_map\": {\"a\": \"model-00001-of-00002.safetensors\"}}");
-    refused("model-00001-of-00002.safetensors");
-    made_text(p.from, "model.safetensors.index.json", "{}");
-    refused("it has no 'weight_map'");
-}
-END_TEST
-
-/* What the linter finds is not converted, where it would give wrong values. */
-START_TEST(faulty)
-{
-    made_folder *f = made_new((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS});
-    made_drop(f, made_scale(f, "model.layers.0.mlp.up_proj")->name);
-    made_write(f, p.from);
-    made_free(f);
-    f8_cli_fails(F8_CLI("weights", p.from, "--as", "modelopt", "-o", p.out), 1,
-                 "'model.layers.0.mlp.up_proj.weight' has no scales that go with it");
-    f8_cli_forget(p.from);
-    f = made_new((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS});
-    made_find(f, "model.layers.0.mlp.up_proj.weight")->dtype = F8_ST_F8_E4M3FNUZ;
-    made_write(f, p.from);
-    made_free(f);
-    f8_cli_fails(F8_CLI("weights", p.from, "--as", "modelopt", "-o", p.out), 1,
-                 "are F8_E4M3FNUZ, not F8_E4M3");
-    f8_cli_forget(p.from);
-    write_wide((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS}, p.from);
-    f8_cli_fails(F8_CLI("weights", p.from, "--as", "modelopt", "-o", p.out), 1,
-                 "none of its weights is in FP8");
-    nothing_left(1);
-}
-END_TEST
-
-/* Scales that are no numbers. */
-START_TEST(faulty_scales)
-{
-    made_folder *f = made_new((made_spec){.format = MADE_CT, .scales = MADE_ROWS});
-    static const char name[] = "model.layers.0.mlp.up_proj.weight_scale";
-    if (_i == 0) {
-        made_drop(f, name);
-        made_add(f, name, F8_ST_I32, 384, 1, -1, -1);
-    } else {
-        made_set(made_find(f, name), 7, NAN);
-    }
-    made_write(f, p.from);
-    made_free(f);
-    f8_cli_fails(F8_CLI("weights", p.from, "--as", "hf-fp8", "-o", p.out), 1,
-                 _i ? "'model.layers.0.mlp.up_proj' has values that are NaN or Inf" : "I32");
-    nothing_left(1);
 }
 END_TEST
 
@@ -884,22 +601,11 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, from_own_file, 0, 3 * 5); /* of transformers' and compressed-tensors' */
     tcase_add_loop_test(t, ragged_stays_out, 0, 2);
     tcase_add_test(t, ragged_in_part);
-    tcase_add_test(t, all_ragged);
-    tcase_add_test(t, other_codes);
     tcase_add_test(t, mixed_granularities);
     tcase_add_loop_test(t, scales_of_inputs, 0, 2);
-    tcase_add_test(t, no_scales_of_inputs);
     tcase_add_test(t, several_files);
     tcase_add_loop_test(t, stopped, 0, F8_N_FORMATS);
     tcase_add_test(t, out_of_memory);
-    tcase_add_test(t, unwritable);
-    tcase_add_test(t, into_itself);
-    tcase_add_test(t, truncated);
-    tcase_add_loop_test(t, other_methods, 0, 5);
-    tcase_add_test(t, no_json);
-    tcase_add_test(t, no_weights);
-    tcase_add_test(t, faulty);
-    tcase_add_loop_test(t, faulty_scales, 0, 2);
     tcase_add_test(t, names_of_a_map);
     tcase_add_test(t, own_names);
     tcase_add_loop_test(t, conv1d, 0, 2);
