@@ -107,7 +107,9 @@ bool f8_grain_of(const f8_st_tensor *scale, const int64_t codes[2], f8_grain lik
     if (is_exponents(scale->dtype)) {
         *out = F8_BY_MX;
         *inputs = !fits(F8_BY_MX, false, grid, codes);
-        return fits(F8_BY_MX, *inputs, grid, codes);
+        if (fits(F8_BY_MX, *inputs, grid, codes) || scale->dtype == F8_ST_U8)
+            return fits(F8_BY_MX, *inputs, grid, codes);
+        *inputs = false; /* transformers has powers of two for blocks, too */
     }
     if (like < F8_BY_MX && fits(like, false, grid, codes)) {
         *out = like;

@@ -10,8 +10,6 @@
 
 enum { NAME_ROOM = 1024 }; /* names of a module have 511 bytes at most */
 
-static const char others_prefix[] = "transformer.";
-
 /* ---- the report, and the list of what is wrong ---- */
 
 static void say(const f8_load *l, const fp8c_load_item *item)
@@ -286,13 +284,8 @@ static bool is_tied(f8_load *l, const f8_weight *t)
 /* Why a tensor that no variable takes is passed over; NULL: it is not. */
 static const char *passed_over(f8_load *l, const f8_weight *t)
 {
-    const f8_st_tensor *x = t->tensor;
-    if (f8_text_ends_with(t->name, ".attn.bias") && x->rank == 4 && x->dim[0] == 1 &&
-        x->dim[1] == 1 && x->dim[2] == x->dim[3])
-        return "a causal mask";
-    if (f8_text_ends_with(t->name, ".attn.masked_bias") && x->rank == 0)
-        return "a causal mask's value";
-    return is_tied(l, t) ? "the same values as wte.weight" : NULL;
+    const char *mask = f8_weights_mask(t);
+    return mask ? mask : is_tied(l, t) ? "the same values as wte.weight" : NULL;
 }
 
 static void match_rest(f8_load *l)
@@ -353,10 +346,10 @@ static void find_prefix(f8_load *l)
     l->prefix = "";
     for (int i = 0; !l->exact && fp8c_program_variable(l->program, i, &v) == FP8C_OK; i++) {
         plain += v.is_param && find(l, "", v.name);
-        prefixed += v.is_param && find(l, others_prefix, v.name);
+        prefixed += v.is_param && find(l, f8_weights_gpt_prefix, v.name);
     }
     if (prefixed > plain)
-        l->prefix = others_prefix;
+        l->prefix = f8_weights_gpt_prefix;
 }
 
 /* Every pattern of allow_missing must be of a parameter. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "frontend/checkpoint/checkpoint.h"
+#include "ir/base/text.h"
 #include "ir/recipe.h"
 
 enum { SHOWN = 200 };
@@ -252,4 +253,18 @@ void f8_weights_close(f8_weights *w)
     if (w->memory.allocator.alloc)
         f8_arena_end(&w->memory);
     *w = (f8_weights){0};
+}
+
+/* ---- GPT-2's files ---- */
+
+const char f8_weights_gpt_prefix[] = "transformer.";
+
+const char *f8_weights_mask(const f8_weight *w)
+{
+    const f8_st_tensor *t = w->tensor;
+    if (f8_text_ends_with(w->name, ".attn.bias") && t->rank == 4 && t->dim[0] == 1 &&
+        t->dim[1] == 1 && t->dim[2] == t->dim[3])
+        return "a causal mask";
+    return f8_text_ends_with(w->name, ".attn.masked_bias") && t->rank == 0 ? "a causal mask's value"
+                                                                           : NULL;
 }

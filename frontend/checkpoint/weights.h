@@ -41,6 +41,11 @@ const char *f8_weights_metadata(const f8_weights *w, const char *key);
 /* Whether a tensor is a state of fp8c: its name begins with f8_checkpoint_prefix. */
 bool f8_weights_have_states(const f8_weights *w);
 
+/* What GPT-2's files have beside parameters, a causal mask and its value; NULL: something else. And
+ * what may stand in front of its names. */
+const char *f8_weights_mask(const f8_weight *w);
+extern const char f8_weights_gpt_prefix[];
+
 /* Whether `name` matches `from`, where * stands for any run of characters. If so, *name_out becomes
  * `to` with what the stars of `from` stand for in place of its own: each but the last stands for as
  * little as possible. NULL there: out of memory. (weights_map.c) */

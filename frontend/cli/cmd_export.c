@@ -143,7 +143,8 @@ int cmd_export(const cli *c)
     if (usage)
         return usage;
     if (e.to != F8_NATIVE && !c->model)
-        return cli_usage(c, "--as %s needs --model DIR: the folder that the training began with", c->as);
+        return cli_usage(c, "--as %s needs --model DIR: the folder that the training began with",
+                         c->as);
     if (!cli_load(c, &e.job.ctx, &e.job.module))
         return CLI_FAILED;
     bool ok = choose_between(&e) && open_files(&e) && quantize(&e);

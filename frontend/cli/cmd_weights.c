@@ -1,6 +1,7 @@
 /* fp8c weights: says what a folder of FP8 weights holds and what is wrong with it, or converts it.
  */
 #include <inttypes.h>
+#include <math.h>
 
 #include "frontend/cli/formats.h"
 #include "frontend/formats/lint.h"
@@ -68,9 +69,12 @@ static void put_records(const f8_lint *l, cli_json *json)
             json_pack("{ss ss ss ss}", "event", "weight", "weight", f->scaled[i].module, "dtype",
                       f8_st_dtype_name(f->scaled[i].codes->tensor->dtype), "granularity",
                       f8_grain_name(f->scaled[i].fits ? f->scaled[i].grain : F8_N_GRAINS)));
-    for (size_t i = 0; i < l->n_likeness; i++)
-        cli_json_record(json, json_pack("{ss ss sf}", "event", "likeness", "weight",
-                                        l->likeness[i].module, "sqnr_db", l->likeness[i].sqnr));
+    for (size_t i = 0; i < l->n_likeness; i++) {
+        const double sqnr = l->likeness[i].sqnr; /* null: the values are equal, or one is Inf */
+        cli_json_record(json, json_pack("{ss ss so}", "event", "likeness", "weight",
+                                        l->likeness[i].module, "sqnr_db",
+                                        isfinite(sqnr) ? json_real(sqnr) : json_null()));
+    }
     for (size_t i = 0; i < l->n; i++)
         cli_json_record(json, json_pack("{ss ss ss ss ss ss}", "event", "finding", "kind",
                                         l->finding[i].kind, "tensor", l->finding[i].tensor, "file",
@@ -135,8 +139,9 @@ int cmd_weights(const cli *c)
         return cli_usage(c, "--beside compares and --as converts: give one of them");
     if (c->output && !c->as)
         return cli_usage(c, "-o needs --as FORMAT");
-    if ((c->map.n || c->ignore.n) && !c->model)
+    if ((c->map.n || c->ignore.n) && !c->model && !(c->as && to == F8_NATIVE))
         return cli_usage(c,
-                         "--map and --ignore name the tensors of --model DIR, which is not given");
+                         "--map and --ignore name the tensors of --model DIR, or of a folder that "
+                         "becomes native");
     return cli_work(c, false, work);
 }

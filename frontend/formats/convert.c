@@ -26,6 +26,27 @@ static bool ends(const char *name, const char *end)
 
 /* ---- what becomes of each weight ---- */
 
+/* Codes that are no linear's weight have scales that no name tells: experts in one tensor. */
+static f8_status check_others(f8_convert_work *w)
+{
+    const f8_weights *all = &w->c->from->weights;
+    char shown[SHOWN], module[F8_MODULE];
+    for (size_t i = 0; i < all->n; i++) {
+        const f8_weight *t = &all->weight[i];
+        const f8_st_dtype d = t->tensor->dtype;
+        if (t->ignored || (d != F8_ST_F8_E4M3 && d != F8_ST_F8_E5M2 && d != F8_ST_F8_E4M3FNUZ &&
+                           d != F8_ST_F8_E5M2FNUZ))
+            continue;
+        snprintf(module, sizeof module, "%.*s",
+                 (int)(strlen(t->name) - (ends(t->name, ".weight") ? strlen(".weight") : 0)),
+                 t->name);
+        if (!f8_model_folder_scaled(w->c->from, module))
+            return FAIL(w, t->file->in.path, "'%s' is %s, but no linear's weight [out, in]",
+                        f8_st_shown(t->name, shown, SHOWN), f8_st_dtype_name(d));
+    }
+    return F8_OK;
+}
+
 /* The granularity of the new folder: that of most weights, if the format has it. */
 static f8_status choose_grain(f8_convert_work *w)
 {
@@ -67,12 +88,18 @@ static f8_status measure(f8_convert_work *w, f8_converted *x)
     const f8_quantizer q = f8_convert_quantizer(w, x);
     f8_quantize_error e = {0};
     float *values, *scale, *inverse;
+    char shown[SHOWN];
     f8_arena memory;
     f8_arena_init(&memory, &w->c->memory.allocator);
     f8_status status = f8_convert_again(w, x, &memory, &values, &scale, &inverse, w->diag);
     float *to = F8_NEW_ARRAY(&memory, float, (size_t)f8_model_folder_elements(t) + 1);
     if (status == F8_OK)
         status = f8_arena_status(&memory, w->diag);
+    for (int64_t i = 0; status == F8_OK && i < f8_model_folder_elements(t); i++)
+        if (!isfinite(values[i]))
+            status = FAIL(w, x->from->codes->file->in.path,
+                          "'%s' has values that are NaN or Inf: `fp8c weights` says more",
+                          f8_st_shown(x->from->module, shown, SHOWN));
     if (status == F8_OK) {
         f8_matrix_dequantized(&q, values, t->dim[0], t->dim[1], scale, inverse, to, &e);
         x->sqnr = e.noise > 0 ? 10 * log10(e.signal / e.noise) : INFINITY;
@@ -88,8 +115,8 @@ static f8_status choose_fate(f8_convert_work *w, f8_converted *x)
     x->fate = s->grain == w->grain ? F8_KEPT : F8_REQUANTIZED;
     if (w->c->to == F8_HF_FP8 && is_ragged(s->codes->tensor)) {
         x->fate = F8_DEQUANTIZED;
-        x->why = "a size above 128 is no multiple of it: transformers would read wrong values";
-    } else if (s->grain == F8_BY_TENSOR && w->grain == F8_BY_BLOCKS) {
+        x->why = "a size above 128 that is no multiple of it: transformers would read wrong values";
+    } else if (s->grain == F8_BY_TENSOR && (w->grain == F8_BY_BLOCKS || w->grain == F8_BY_ROWS)) {
         x->fate = F8_SPREAD;
     } else if (x->fate == F8_REQUANTIZED) {
         x->why = "the format does not have its granularity, or not beside that of the others";
@@ -97,6 +124,27 @@ static f8_status choose_fate(f8_convert_work *w, f8_converted *x)
     }
     w->c->of_fate[x->fate]++;
     return F8_OK;
+}
+
+static bool is_ragged_module(const f8_convert_work *w, const char *module)
+{
+    const f8_scaled *s = f8_model_folder_scaled(w->c->from, module);
+    return s && is_ragged(s->codes->tensor);
+}
+
+/* A weight stays out if one that loaders fuse it with does: k is ragged, and q is not. */
+static void leave_with_others(f8_convert_work *w, f8_converted *x)
+{
+    char module[1024];
+    if (w->c->to != F8_HF_FP8 || x->fate == F8_DEQUANTIZED)
+        return;
+    for (int i = 0; f8_model_folder_fused(x->from->module, i, module); i++)
+        if (is_ragged_module(w, module)) {
+            w->c->of_fate[x->fate]--;
+            w->c->of_fate[x->fate = F8_DEQUANTIZED]++;
+            x->why = "loaders make one linear of it and a weight that stays out";
+            return;
+        }
 }
 
 static f8_status choose_fates(f8_convert_work *w)
@@ -108,6 +156,11 @@ static f8_status choose_fates(f8_convert_work *w)
         c->weight[c->n] = (f8_converted){.from = &c->from->scaled[i]};
         F8_TRY(choose_fate(w, &c->weight[c->n++]));
     }
+    for (size_t i = 0; i < c->n; i++)
+        leave_with_others(w, &c->weight[i]);
+    if (c->of_fate[F8_DEQUANTIZED] == (int64_t)c->n)
+        return FAIL(w, c->shown, "no weight can be FP8 in %s; '%s': %s", f8_format_name(c->to),
+                    c->weight[0].from->module, c->weight[0].why);
     return F8_OK;
 }
 
@@ -186,6 +239,7 @@ static void add_scaled(f8_convert_work *w, const f8_converted *x, const char *na
     f8_conversion *c = w->c;
     const f8_st_tensor *t = x->from->codes->tensor;
     float input = 0;
+    c->inputs_lost += x->from->input && (!w->static_inputs || x->fate == F8_DEQUANTIZED);
     if (x->fate == F8_DEQUANTIZED) {
         add(w, name, of_type(plain, 2, t->dim),
             (f8_convert_source){.part = F8_VALUES, .weight = x});
@@ -266,13 +320,25 @@ static f8_status list_own(f8_convert_work *w)
     return F8_OK;
 }
 
-/* The tensor of the weights for one of the model; a head that is tied has the embedding's. */
+/* The tensor of the weights for one of the model; a head that is tied has the embedding's. GPT-2's
+ * names may have a prefix that training takes away by itself. */
 static const f8_weight *counterpart(const f8_convert_work *w, const f8_weight *t)
 {
-    const f8_weight *own = f8_weights_find(&w->c->from->weights, t->name);
-    return own || strcmp(t->name, "lm_head.weight")
-               ? own
-               : f8_weights_find(&w->c->from->weights, "wte.weight");
+    const f8_weights *weights = &w->c->from->weights;
+    const size_t n = strlen(f8_weights_gpt_prefix);
+    const f8_weight *own = f8_weights_find(weights, t->name);
+    if (!own && !strncmp(t->name, f8_weights_gpt_prefix, n))
+        own = f8_weights_find(weights, t->name + n);
+    return own || strcmp(t->name, "lm_head.weight") ? own : f8_weights_find(weights, "wte.weight");
+}
+
+/* The tensor of the model for one of the weights. */
+static bool model_has(const f8_convert_work *w, const f8_weight *own)
+{
+    const f8_weights *model = &w->c->model->weights;
+    char name[1024];
+    snprintf(name, sizeof name, "%s%s", f8_weights_gpt_prefix, own->name);
+    return f8_weights_find(model, own->name) || f8_weights_find(model, name);
 }
 
 /* The tensors of the model under its names, with the values of `from`. */
@@ -280,12 +346,11 @@ static f8_status list_model(f8_convert_work *w)
 {
     const f8_model_folder *f = w->c->from, *model = w->c->model;
     char shown[SHOWN];
-    size_t used = 0, wanted = 0;
     for (size_t i = 0; i < model->weights.n; i++) {
         const f8_weight *t = &model->weights.weight[i],
                         *own = t->ignored ? NULL : counterpart(w, t);
         const f8_converted *x = own ? converted(w, own) : NULL;
-        if (!own && !t->ignored)
+        if (!own && !t->ignored && !f8_weights_mask(t))
             return FAIL(w, t->file->in.path,
                         "'%s' is no parameter of the weights: give --map or --ignore, as the "
                         "training had them",
@@ -293,7 +358,6 @@ static f8_status list_model(f8_convert_work *w)
         if (own && !has_own_type(own, t))
             return FAIL(w, t->file->in.path, "'%s' has another shape than '%s' of the weights",
                         f8_st_shown(t->tensor->name, shown, SHOWN), own->name);
-        used += own && !strcmp(own->name, t->name);
         if (x)
             add_scaled(w, x, t->tensor->name, t->tensor->dtype);
         else
@@ -306,15 +370,13 @@ static f8_status list_model(f8_convert_work *w)
         const f8_weight *t = &f->weights.weight[i];
         if (is_part_of_scaled(w, t))
             continue;
-        wanted++;
-        if (!f8_weights_find(&model->weights, t->name))
+        if (!model_has(w, t))
             return FAIL(
                 w, model->path,
                 "there is no '%s', which the weights have: give --map, as the training had it",
                 f8_st_shown(t->name, shown, SHOWN));
     }
-    return used == wanted ? F8_OK
-                          : FAIL(w, model->path, "the model and the weights do not go together");
+    return F8_OK;
 }
 
 /* ---- the whole ---- */
@@ -339,6 +401,13 @@ static char *stored(const f8_convert_work *w)
     return text;
 }
 
+static f8_status fill_own(void *user, size_t index, void *to, f8_diag *diag)
+{
+    const f8_convert_work *w = user;
+    return asks(user) ? f8_file_fail(diag, F8_ERR_CANCELLED, w->c->path, "interrupted")
+                      : f8_convert_fill(user, index, to, diag);
+}
+
 static f8_status put_native(f8_convert_work *w)
 {
     f8_conversion *c = w->c;
@@ -351,7 +420,7 @@ static f8_status put_native(f8_convert_work *w)
                                      .n = w->n,
                                      .metadata = metadata,
                                      .n_metadata = 4,
-                                     .fill = f8_convert_fill,
+                                     .fill = fill_own,
                                      .user = w,
                                      .list = c->list};
     const f8_status status = text ? f8_st_write(c->path, &contents, &c->memory.allocator, w->diag)
@@ -417,6 +486,7 @@ static f8_status convert(f8_convert_work *w)
     F8_TRY(f8_arena_status(&c->memory, w->diag));
     if (c->to != F8_NATIVE)
         F8_TRY(f8_model_folder_writable(c->path, w->diag));
+    F8_TRY(check_others(w));
     F8_TRY(choose_grain(w));
     F8_TRY(choose_fates(w));
     F8_TRY(look_at_inputs(w));
@@ -433,6 +503,7 @@ f8_status f8_convert(f8_conversion *c, f8_diag *diag)
     c->weight = NULL;
     c->n = 0;
     c->bytes = 0;
+    c->inputs_lost = 0;
     memset(c->of_fate, 0, sizeof c->of_fate);
     const f8_status status = convert(&w);
     json_decref(w.skipped);

@@ -9,7 +9,7 @@
 /* What becomes of a weight that was FP8. */
 typedef enum f8_fate {
     F8_KEPT,        /* the same codes and scales */
-    F8_SPREAD,      /* the same codes; one scale stands for all blocks */
+    F8_SPREAD,      /* the same codes; one scale stands for all blocks, or rows */
     F8_REQUANTIZED, /* other codes */
     F8_DEQUANTIZED, /* values: the format, or its loaders, can't have it */
     F8_N_FATES
@@ -41,6 +41,7 @@ typedef struct f8_conversion {
     size_t n, n_files;
     uint64_t bytes;
     int64_t of_fate[F8_N_FATES];
+    int64_t inputs_lost; /* scales of inputs that the new folder has no place for */
     f8_arena memory;
 } f8_conversion;
 

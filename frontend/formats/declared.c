@@ -77,6 +77,18 @@ static void read_modelopt(f8_declared *d)
     d->static_inputs = d->grain == F8_BY_TENSOR;
 }
 
+static const char *const lists[] = {"modules_to_not_convert", "ignored_layers", "ignore",
+                                    "exclude_modules"};
+enum { N_LISTS = sizeof lists / sizeof *lists };
+
+static bool has_list(const json_t *quantization)
+{
+    for (int i = 0; i < N_LISTS; i++)
+        if (json_is_array(json_object_get(quantization, lists[i])))
+            return true;
+    return false;
+}
+
 f8_declared f8_declared_read(const json_t *quantization, bool modelopt, const char *file)
 {
     const json_t *own = modelopt ? json_object_get(quantization, "quantization") : quantization;
@@ -85,6 +97,7 @@ f8_declared f8_declared_read(const json_t *quantization, bool modelopt, const ch
         return d;
     d.any = true;
     d.quantization = own;
+    d.lists = has_list(own);
     d.method = modelopt ? "modelopt" : text(own, "quant_method");
     if (!d.method)
         d.method = "";
@@ -123,12 +136,10 @@ static bool is_part(const char *name, const char *module)
 
 bool f8_declared_skips(const f8_declared *d, const char *module)
 {
-    static const char *const keys[] = {"modules_to_not_convert", "ignored_layers", "ignore",
-                                       "exclude_modules"};
     json_t *entry;
     size_t k;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        json_array_foreach (json_object_get(d->quantization, keys[i]), k, entry) {
+    for (int i = 0; i < N_LISTS; i++)
+        json_array_foreach (json_object_get(d->quantization, lists[i]), k, entry) {
             const char *name = json_string_value(entry);
             if (name && (!strncmp(name, "re:", 3)
                              ? matches_expression(name + 3, module)

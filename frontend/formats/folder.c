@@ -46,6 +46,12 @@ static bool ends(const char *name, const char *end)
 static f8_status open_weights(f8_model_folder *f, const fp8c_load_options *o, f8_diag *diag)
 {
     fp8c_load_options own = {.struct_size = sizeof own, .files = &f->path, .n_files = 1};
+    if (f->root) {
+        const char **files;
+        F8_TRY(f8_folder_files(f->root, &f->memory, &files, &own.n_files, diag));
+        f->index = f8_is_index(files[0]) ? files[0] : NULL;
+        own.files = files;
+    }
     if (o) {
         own.ignore = o->ignore;
         own.n_ignore = o->n_ignore;
@@ -85,17 +91,24 @@ static f8_status add_scaled(f8_model_folder *f, const f8_weight *codes, f8_diag 
     const bool wants_inverse = f->declared.format == F8_HF_FP8 && f->declared.grain == F8_BY_BLOCKS;
     s->scale = inverse && (wants_inverse || !scale) ? inverse : scale;
     s->input = beside(f, s->module, ".input_scale");
-    s->fits = s->scale && f8_grain_of(s->scale->tensor, codes->tensor->dim, f->declared.grain,
-                                      &s->grain, &s->rows_are_inputs);
+    if (!s->input) /* transformers' name, where one scale is the tensor's */
+        s->input = beside(f, s->module, ".activation_scale");
+    /* One block's scale looks like the tensor's: the name tells. */
+    const f8_grain like = f->declared.grain == F8_N_GRAINS && s->scale && s->scale == inverse
+                              ? F8_BY_BLOCKS
+                              : f->declared.grain;
+    s->fits = s->scale && f8_grain_of(s->scale->tensor, codes->tensor->dim, like, &s->grain,
+                                      &s->rows_are_inputs);
     return F8_OK;
 }
 
 /* Whether a tensor is the scale of a weight that is not in FP8, or not there. */
 static bool is_stray(const f8_model_folder *f, const f8_weight *w)
 {
-    static const char *const ends_of[] = {".weight_scale_inv", ".weight_scale", ".input_scale"};
+    static const char *const ends_of[] = {".weight_scale_inv", ".weight_scale", ".input_scale",
+                                          ".activation_scale"};
     char module[1024];
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         if (ends(w->name, ends_of[i])) {
             snprintf(module, sizeof module, "%.*s", (int)(strlen(w->name) - strlen(ends_of[i])),
                      w->name);
@@ -119,12 +132,29 @@ static f8_status find_scaled(f8_model_folder *f, f8_diag *diag)
     return F8_OK;
 }
 
+static int by_codes(const void *name, const void *scaled)
+{
+    return strcmp(name, ((const f8_scaled *)scaled)->codes->name);
+}
+
 const f8_scaled *f8_model_folder_scaled(const f8_model_folder *f, const char *module)
 {
-    for (size_t i = 0; i < f->n_scaled; i++)
-        if (!strcmp(f->scaled[i].module, module))
-            return &f->scaled[i];
-    return NULL;
+    char name[F8_MODULE + 10];
+    snprintf(name, sizeof name, "%s%s", module, weight_end);
+    return bsearch(name, f->scaled, f->n_scaled, sizeof *f->scaled, by_codes);
+}
+
+bool f8_model_folder_fused(const char *module, int i, char to[F8_MODULE])
+{
+    static const char *const groups[][4] = {{"q_proj", "k_proj", "v_proj", NULL},
+                                            {"gate_proj", "up_proj", NULL, NULL}};
+    const char *dot = strrchr(module, '.'), *own = dot ? dot + 1 : module;
+    for (int g = 0; g < 2; g++)
+        for (int k = 0; groups[g][k]; k++)
+            if (!strcmp(own, groups[g][k]))
+                return i < (g ? 2 : 3) && snprintf(to, F8_MODULE, "%.*s%s", (int)(own - module),
+                                                   module, groups[g][i]) < F8_MODULE;
+    return false;
 }
 
 /* By the names and shapes of scales. */
@@ -178,7 +208,8 @@ f8_status f8_model_folder_open(f8_model_folder *f, const char *path, const fp8c_
             f8_declared_read(own, false, f8_arena_printf(&f->memory, "%s/config.json", path));
         f->also = f8_declared_read(f->modelopt, true,
                                    f8_arena_printf(&f->memory, "%s/hf_quant_config.json", path));
-        if (!f->declared.any || (f->also.any && f->declared.format == F8_MODELOPT)) {
+        if (!f->declared.any ||
+            (f->also.any && f->also.format < F8_N_FORMATS && f->declared.format == F8_MODELOPT)) {
             const f8_declared first = f->declared;
             f->declared = f->also;
             f->also = first;
@@ -234,10 +265,14 @@ static float decode(f8_st_dtype t, const void *from, int64_t i)
     }
 }
 
-static bool decodes(f8_st_dtype t)
+bool f8_model_folder_reads(const f8_st_tensor *t)
 {
-    return t == F8_ST_F32 || t == F8_ST_BF16 || t == F8_ST_F16 || t == F8_ST_F64 ||
-           t == F8_ST_F8_E4M3 || t == F8_ST_F8_E5M2 || t == F8_ST_U8 || t == F8_ST_F8_E8M0;
+    static const f8_st_dtype dtypes[] = {F8_ST_F32,     F8_ST_BF16,    F8_ST_F16, F8_ST_F64,
+                                         F8_ST_F8_E4M3, F8_ST_F8_E5M2, F8_ST_U8,  F8_ST_F8_E8M0};
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        if (t->dtype == dtypes[i])
+            return true;
+    return false;
 }
 
 f8_status f8_model_folder_plain(const f8_weight *w, f8_arena *memory, float *to, f8_diag *diag)
@@ -245,7 +280,7 @@ f8_status f8_model_folder_plain(const f8_weight *w, f8_arena *memory, float *to,
     const f8_st_tensor *t = w->tensor;
     const int64_t n = f8_model_folder_elements(t);
     char shown[SHOWN];
-    if (!decodes(t->dtype))
+    if (!f8_model_folder_reads(t))
         return f8_file_fail(diag, F8_ERR_INPUT, w->file->in.path,
                             "'%s' is of %s, which is no number here",
                             f8_st_shown(w->name, shown, sizeof shown), f8_st_dtype_name(t->dtype));

@@ -16,7 +16,7 @@ typedef struct f8_declared {
     const json_t *quantization; /* the object */
     f8_grain grain;             /* of the first group; F8_N_GRAINS: it does not say */
     bool static_inputs;         /* activations have scales in the files */
-    bool may_skip;              /* `ignore` below is all that is not quantized */
+    bool lists;                 /* it has a list of what is not quantized, which may be empty */
 } f8_declared;
 
 /* A weight in FP8. */
@@ -31,10 +31,11 @@ typedef struct f8_scaled {
 } f8_scaled;
 
 typedef struct f8_model_folder {
-    const char *path; /* as it was given */
-    const char *root; /* the folder; NULL: `path` is a file, and nothing else is read */
-    json_t *config;   /* config.json; NULL: there is none */
-    json_t *modelopt; /* hf_quant_config.json; NULL */
+    const char *path;  /* as it was given */
+    const char *root;  /* the folder; NULL: `path` is a file, and nothing else is read */
+    json_t *config;    /* config.json; NULL: there is none */
+    json_t *modelopt;  /* hf_quant_config.json; NULL */
+    const char *index; /* the index of its files; NULL */
     f8_weights weights;
     f8_declared declared, also; /* also: what hf_quant_config.json says, where both say something */
     f8_scaled *scaled;          /* by name */
@@ -55,6 +56,10 @@ void f8_model_folder_close(f8_model_folder *f);
 
 /* The FP8 weight of a module, or NULL. */
 const f8_scaled *f8_model_folder_scaled(const f8_model_folder *f, const char *module);
+/* Linears that loaders make one of: q, k and v, gate and up. Writes the name of number `i` of those
+ * that `module` is one of. False: there is none. */
+enum { F8_MODULE = 1024 };
+bool f8_model_folder_fused(const char *module, int i, char to[F8_MODULE]);
 /* Whether the config says that a module stays out of FP8. */
 bool f8_model_folder_skips(const f8_model_folder *f, const char *module);
 /* A text of the config, by one key or by two; NULL: it has none. */
@@ -66,6 +71,8 @@ f8_status f8_model_folder_values(const f8_scaled *s, f8_arena *memory, float *to
 f8_status f8_model_folder_scales(const f8_scaled *s, f8_arena *memory, float **scales, int64_t *n,
                                  f8_diag *diag);
 f8_status f8_model_folder_plain(const f8_weight *w, f8_arena *memory, float *to, f8_diag *diag);
+/* Whether a tensor's dtype has values that these read. */
+bool f8_model_folder_reads(const f8_st_tensor *t);
 /* Elements of a tensor. */
 int64_t f8_model_folder_elements(const f8_st_tensor *t);
 

@@ -19,8 +19,6 @@ static const char *source_of(const f8_model_folder *f)
     return sources[f->format];
 }
 
-/* The weight of another name that the scale of part of a fused one may belong to: scales of q_proj
- * beside a qkv_proj. */
 static void check_scale_is_there(f8_lint *l, const f8_scaled *s)
 {
     if (s->scale)
@@ -44,14 +42,18 @@ static void check_codes_type(f8_lint *l, const f8_scaled *s)
                     "codes are E5M2: weights of %s are E4M3FN", f8_format_name(l->folder->format));
 }
 
+static bool same_shape(const f8_st_tensor *a, const f8_st_tensor *b)
+{
+    return a->rank == b->rank && !memcmp(a->dim, b->dim, (size_t)a->rank * sizeof *a->dim);
+}
+
 static void check_scale_shape(f8_lint *l, const f8_scaled *s)
 {
     const f8_model_folder *f = l->folder;
     char has[96], wants[96], codes[96];
     if (!s->scale)
         return;
-    const bool known = f->format < F8_N_FORMATS && f->declared.grain < F8_N_GRAINS &&
-                       f8_format_has(f->format, f->declared.grain);
+    const bool known = f->format < F8_N_FORMATS && f->declared.grain < F8_N_GRAINS;
     const f8_scale_type t =
         f8_format_scale(known ? f->format : F8_COMPRESSED_TENSORS,
                         known ? f->declared.grain : F8_BY_TENSOR, s->codes->tensor->dim, false);
@@ -60,7 +62,10 @@ static void check_scale_shape(f8_lint *l, const f8_scaled *s)
     f8_st_type_text(s->scale->tensor, has, sizeof has);
     f8_st_type_text(&want, wants, sizeof wants);
     f8_st_type_text(s->codes->tensor, codes, sizeof codes);
-    if (!s->fits)
+    if (!s->fits && known && same_shape(s->scale->tensor, &want))
+        f8_lint_add(l, "scale-dtype", s->scale, source_of(f),
+                    "scales %s: by the config they are %s", has, wants);
+    else if (!s->fits)
         f8_lint_add(
             l, "scale-shape", s->scale, source_of(f),
             "scales %s do not go with codes %s%s%s: if the weight was fused of several, they "
@@ -74,6 +79,17 @@ static void check_scale_shape(f8_lint *l, const f8_scaled *s)
         f8_lint_add(l, "scale-shape", s->scale, source_of(f),
                     "scales %s are of codes [in, out]; weights of %s are [out, in]", has,
                     f8_format_name(f->format));
+    else if (known && f->format != F8_NATIVE && s->grain != F8_BY_TENSOR &&
+             s->scale->tensor->rank != want.rank)
+        f8_lint_add(l, "scale-shape", s->scale, source_of(f),
+                    "scales %s have another rank than %s, which loaders expect", has, wants);
+}
+
+/* Whether the config says that the scales of blocks are powers of two, and their dtype E8M0. */
+static bool says_exponents(const f8_model_folder *f)
+{
+    const char *text = json_string_value(json_object_get(f->declared.quantization, "scale_fmt"));
+    return f->format == F8_HF_FP8 && text && !strcmp(text, "ue8m0");
 }
 
 static void check_scale_type(f8_lint *l, const f8_scaled *s)
@@ -82,7 +98,7 @@ static void check_scale_type(f8_lint *l, const f8_scaled *s)
         return;
     const f8_st_dtype t = s->scale->tensor->dtype;
     const bool floats = t == F8_ST_F32 || t == F8_ST_BF16 || t == F8_ST_F16;
-    if (s->grain == F8_BY_MX || floats)
+    if (s->grain == F8_BY_MX || floats || (t == F8_ST_F8_E8M0 && says_exponents(l->folder)))
         return;
     f8_lint_add(l, "scale-dtype", s->scale, source_of(l->folder),
                 "scales of %s: they are F32, BF16 or F16", f8_st_dtype_name(t));
@@ -133,6 +149,7 @@ f8_status f8_lint_run(f8_lint *l, const f8_model_folder *folder, const f8_model_
     f8_arena_init(&l->memory, &folder->memory.allocator);
     count(l);
     f8_lint_config(l);
+    F8_TRY(f8_lint_index(l, diag));
     for (size_t i = 0; i < folder->n_scaled; i++) {
         check_scale_is_there(l, &folder->scaled[i]);
         check_codes_type(l, &folder->scaled[i]);

@@ -50,7 +50,8 @@ void f8_lint_end(f8_lint *l);
 /* Adds a finding. `format` and what follows make its text. */
 void f8_lint_add(f8_lint *l, const char *kind, const f8_weight *w, const char *source,
                  const char *format, ...) __attribute__((format(printf, 5, 6)));
-void f8_lint_config(f8_lint *l);                     /* lint_config.c */
+void f8_lint_config(f8_lint *l); /* lint_config.c, and the next one */
+f8_status f8_lint_index(f8_lint *l, f8_diag *diag);
 f8_status f8_lint_values(f8_lint *l, f8_diag *diag); /* lint_values.c */
 void f8_lint_loaders(f8_lint *l);                    /* loaders.c */
 

@@ -15,14 +15,9 @@ static bool ends(const char *name, const char *end)
 /* Whether a module's weight is a table of rows that are looked up, and no linear's. */
 static bool is_embedding(const char *module)
 {
-    static const char *const names[] = {"embed_tokens",
-                                        "wte",
-                                        "wpe",
-                                        "embed_in",
-                                        "word_embeddings",
-                                        "position_embeddings",
-                                        "token_type_embeddings",
-                                        "embeddings"};
+    static const char *const names[] = {"embed_tokens", "wte",       "wpe",
+                                        "embed_in",     "embedding", "embeddings",
+                                        "pos_embed",    "shared",    "relative_attention_bias"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (ends(module, names[i]))
             return true;
@@ -35,7 +30,19 @@ static bool is_head(const char *module)
            strstr(module, "cls.");
 }
 
+static bool is_router(const char *module)
+{
+    return ends(module, ".gate") || ends(module, ".router");
+}
+
 /* ---- linears that stay out ---- */
+
+/* Whether loaders leave a module out by themselves: transformers and vLLM a head, where the config
+ * has no list; and routers, which are no linears there. DeepSeek-V3 relies on it. */
+static bool is_left_out(const f8_model_folder *f, const char *module)
+{
+    return f->format == F8_HF_FP8 && !f->declared.lists && (is_head(module) || is_router(module));
+}
 
 /* A matrix that is not in FP8: the config has to name it, or loaders expect codes. */
 static void check_plain(f8_lint *l, const f8_weight *w)
@@ -45,7 +52,7 @@ static void check_plain(f8_lint *l, const f8_weight *w)
     if (w->tensor->rank != 2 || !ends(w->name, ".weight"))
         return;
     snprintf(module, sizeof module, "%.*s", (int)(strlen(w->name) - strlen(".weight")), w->name);
-    if (is_embedding(module) || f8_model_folder_scaled(f, module) ||
+    if (is_embedding(module) || is_left_out(f, module) || f8_model_folder_scaled(f, module) ||
         f8_model_folder_skips(f, module))
         return;
     f8_lint_add(l, "not-quantized", w, f->declared.file,
@@ -69,24 +76,21 @@ static void check_skipped(f8_lint *l, const f8_scaled *s)
 /* Linears that loaders make one of must all be FP8, or none. */
 static void check_fused_by_loaders(f8_lint *l, const f8_scaled *s)
 {
-    static const char *const groups[][4] = {{"q_proj", "k_proj", "v_proj", NULL},
-                                            {"gate_proj", "up_proj", NULL, NULL}};
-    char module[1024], weight[1040];
-    for (int g = 0; g < 2; g++)
-        for (int i = 0; i < 4 && groups[g][i]; i++) {
-            const size_t n = strlen(s->module), k = strlen(groups[g][i]);
-            if (!ends(s->module, groups[g][i]) || (n > k && s->module[n - k - 1] != '.'))
-                continue;
-            for (int o = 0; o < 4 && groups[g][o]; o++) {
-                snprintf(module, sizeof module, "%.*s%s", (int)(n - k), s->module, groups[g][o]);
-                snprintf(weight, sizeof weight, "%s.weight", module);
-                const f8_weight *w = f8_weights_find(&l->folder->weights, weight);
-                if (w && !f8_model_folder_scaled(l->folder, module))
-                    f8_lint_add(l, "half-quantized", w, f8_source_vllm,
-                                "%s is not in FP8, but %s is: vLLM makes one linear of them",
-                                module, s->module);
-            }
-        }
+    char module[F8_MODULE], weight[F8_MODULE + 10];
+    bool told = false; /* by one of them that came before */
+    for (int i = 0; !told && f8_model_folder_fused(s->module, i, module); i++) {
+        if (!strcmp(module, s->module))
+            break;
+        told = f8_model_folder_scaled(l->folder, module);
+    }
+    for (int i = 0; !told && f8_model_folder_fused(s->module, i, module); i++) {
+        snprintf(weight, sizeof weight, "%s.weight", module);
+        const f8_weight *w = f8_weights_find(&l->folder->weights, weight);
+        if (w && !f8_model_folder_scaled(l->folder, module))
+            f8_lint_add(l, "half-quantized", w, f8_source_vllm,
+                        "%s is not in FP8, but %s is: vLLM makes one linear of them", module,
+                        s->module);
+    }
 }
 
 /* ---- names and activations ---- */
@@ -98,8 +102,9 @@ static void check_name(f8_lint *l, const f8_scaled *s)
         return;
     const bool inverse = ends(s->scale->name, "_inv");
     const bool wants = f->format == F8_HF_FP8 && f->declared.grain == F8_BY_BLOCKS;
-    if (inverse == wants || (f->format == F8_MODELOPT && inverse))
-        return;
+    if (inverse == wants || (f->format == F8_MODELOPT && inverse) ||
+        (f->format == F8_HF_FP8 && f->declared.grain == F8_BY_TENSOR))
+        return; /* for one scale vLLM has the one name, and transformers the other */
     f8_lint_add(l, "scale-name", s->scale, f->declared.file,
                 "the config says %s, whose scales are called weight_scale%s", f->declared.method,
                 wants ? "_inv" : "");
@@ -130,7 +135,7 @@ static void check_block_size(f8_lint *l)
 {
     const f8_declared *d = &l->folder->declared;
     const json_t *size = json_object_get(d->quantization, "weight_block_size");
-    if (d->format != F8_HF_FP8 || !size)
+    if (d->format != F8_HF_FP8 || !size || json_is_null(size))
         return;
     for (size_t i = 0; i < 2; i++)
         if (json_integer_value(json_array_get(size, i)) != F8_BLOCK) {
@@ -152,11 +157,38 @@ static void check_formats_agree(f8_lint *l)
                     f->declared.file, f->declared.method, f->also.file, f->also.method);
 }
 
+/* Two configs that leave out other weights. */
+static void check_lists_agree(f8_lint *l, const f8_weight *w)
+{
+    const f8_model_folder *f = l->folder;
+    char module[1024];
+    if (!f->also.any || w->tensor->rank != 2 || !ends(w->name, ".weight"))
+        return;
+    snprintf(module, sizeof module, "%.*s", (int)(strlen(w->name) - strlen(".weight")), w->name);
+    const bool skips = f8_declared_skips(&f->declared, module);
+    if (!is_embedding(module) && skips != f8_declared_skips(&f->also, module))
+        f8_lint_add(l, config_kind, w, f->also.file,
+                    "%s leaves %s out, and %s does not: loaders differ in which they believe",
+                    skips ? f->declared.file : f->also.file, module,
+                    skips ? f->also.file : f->declared.file);
+}
+
+/* Groups that are no FP8: INT4's, say. */
+static void check_group(f8_lint *l)
+{
+    const f8_declared *d = &l->folder->declared;
+    if (d->format == F8_COMPRESSED_TENSORS && d->grain == F8_N_GRAINS && l->folder->n_scaled)
+        f8_lint_add(l, config_kind, NULL, f8_source_compressed,
+                    "weights are FP8, but the first of config_groups is no FP8 that fp8c knows: "
+                    "8 bits, float, by tensor, channel, block, or group of 32");
+}
+
 void f8_lint_config(f8_lint *l)
 {
     const f8_model_folder *f = l->folder;
     check_formats_agree(l);
     check_block_size(l);
+    check_group(l);
     if (f->root && f->n_scaled && !f->declared.any && f->format != F8_NATIVE)
         f8_lint_add(l, config_kind, f->scaled[0].codes, f8_source_transformers,
                     "%zu weights are FP8, but %s: a loader takes the codes for values", f->n_scaled,
@@ -173,4 +205,27 @@ void f8_lint_config(f8_lint *l)
     }
     for (size_t i = 0; f->declared.any && f->n_scaled && i < f->weights.n_named; i++)
         check_plain(l, &f->weights.weight[i]);
+    for (size_t i = 0; i < f->weights.n_named; i++)
+        check_lists_agree(l, &f->weights.weight[i]);
+}
+
+/* ---- the index ---- */
+
+/* That the files have what the index lists was seen when they were opened; here the reverse. */
+f8_status f8_lint_index(f8_lint *l, f8_diag *diag)
+{
+    const f8_model_folder *f = l->folder;
+    const char **files;
+    size_t n;
+    json_t *tensors, *owner = NULL;
+    if (!f->index)
+        return F8_OK;
+    const f8_status status =
+        f8_index_read(f->index, &l->memory, &files, &n, &tensors, &owner, diag);
+    for (size_t i = 0; status == F8_OK && i < f->weights.n; i++)
+        if (!json_object_get(tensors, f->weights.weight[i].tensor->name))
+            f8_lint_add(l, config_kind, &f->weights.weight[i], f->index,
+                        "the index does not list it: a loader that goes by the index lacks it");
+    json_decref(owner);
+    return status;
 }

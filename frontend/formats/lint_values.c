@@ -60,6 +60,36 @@ static void check_scales(f8_lint *l, const f8_weight *w, const char *kind, const
                     (long long)wrong, (long long)n, (long long)first, (double)scale[first]);
 }
 
+/* The same of a scale that is one number. */
+static f8_status check_number(f8_lint *l, const f8_weight *w, const char *kind, f8_arena *memory,
+                              f8_diag *diag)
+{
+    float x;
+    if (!f8_model_folder_reads(w->tensor))
+        f8_lint_add(l, kind, w, f8_source_vllm, "a scale of %s is no number that a loader takes",
+                    f8_st_dtype_name(w->tensor->dtype));
+    else if (f8_model_folder_elements(w->tensor) == 1) {
+        F8_TRY(f8_model_folder_plain(w, memory, &x, diag));
+        check_scales(l, w, kind, &x, 1);
+    }
+    return F8_OK;
+}
+
+/* Scales of a cache of keys and values, which vLLM takes from the files. */
+static f8_status check_cache(f8_lint *l, const f8_weight *w, f8_diag *diag)
+{
+    static const char *const names[] = {".k_scale", ".v_scale", ".kv_scale"};
+    const size_t n = strlen(w->name);
+    f8_arena memory;
+    f8_status status = F8_OK;
+    f8_arena_init(&memory, &l->folder->memory.allocator);
+    for (int i = 0; i < 3 && status == F8_OK; i++)
+        if (n > strlen(names[i]) && !strcmp(w->name + n - strlen(names[i]), names[i]))
+            status = check_number(l, w, "scale-value", &memory, diag);
+    f8_arena_end(&memory);
+    return status;
+}
+
 /* ---- values ---- */
 
 /* Compares with the same weight of the other folder. */
@@ -97,15 +127,13 @@ static f8_status compare(f8_lint *l, const f8_scaled *s, const float *x, f8_aren
 static f8_status look(f8_lint *l, const f8_scaled *s, f8_arena *memory, figures *out, f8_diag *diag)
 {
     const int64_t n = f8_model_folder_elements(s->codes->tensor);
-    float *scale, *x, input;
+    float *scale, *x;
     int64_t n_scales;
     double sum = 0;
     F8_TRY(check_codes(l, s, memory, diag));
-    if (s->input && f8_model_folder_elements(s->input->tensor) == 1) {
-        F8_TRY(f8_model_folder_plain(s->input, memory, &input, diag));
-        check_scales(l, s->input, "input-scale", &input, 1);
-    }
-    if (!s->fits)
+    if (s->input)
+        F8_TRY(check_number(l, s->input, "input-scale", memory, diag));
+    if (!s->fits || !f8_model_folder_reads(s->scale->tensor))
         return F8_OK;
     F8_TRY(f8_model_folder_scales(s, memory, &scale, &n_scales, diag));
     check_scales(l, s->scale, "scale-value", scale, n_scales);
@@ -119,6 +147,14 @@ static f8_status look(f8_lint *l, const f8_scaled *s, f8_arena *memory, figures 
     out->rms = n ? sqrt(sum / (double)n) : 0;
     out->known = n > 0 && isfinite(out->rms);
     return compare(l, s, x, memory, out, diag);
+}
+
+static bool shares_a_name(const f8_lint *l)
+{
+    for (size_t i = 0; i < l->folder->n_scaled; i++)
+        if (f8_weights_find(&l->beside->weights, l->folder->scaled[i].codes->name))
+            return true;
+    return false;
 }
 
 static void judge(f8_lint *l, const f8_scaled *s, const figures *x, double median)
@@ -160,11 +196,16 @@ f8_status f8_lint_values(f8_lint *l, f8_diag *diag)
         const f8_status status = look(l, &f->scaled[i], &memory, &all[i], diag);
         f8_arena_end(&memory);
         F8_TRY(status);
-        if (all[i].known)
+        if (all[i].known && all[i].rms > 0) /* zeros say nothing of the others */
             known[n++] = all[i].rms;
         if (!isnan(all[i].likeness))
             l->likeness[l->n_likeness++] = (f8_likeness){f->scaled[i].module, all[i].likeness};
     }
+    for (size_t i = 0; i < f->weights.n_named; i++)
+        F8_TRY(check_cache(l, &f->weights.weight[i], diag));
+    if (l->beside && f->n_scaled && !shares_a_name(l))
+        f8_lint_add(l, "beside", NULL, l->beside->path,
+                    "it has no weight of the same name: nothing was compared");
     qsort(known, n, sizeof *known, by_number);
     for (size_t i = 0; i < f->n_scaled; i++)
         judge(l, &f->scaled[i], &all[i], n ? known[n / 2] : 0);

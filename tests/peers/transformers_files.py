@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 
+del sys.path[0]  # the statistics.py of this folder is not Python's
+
 import numpy as np
 import torch
 import transformers

@@ -1,0 +1,210 @@
+"""FP8 weights as transformers and compressed-tensors keep them: these load what fp8c writes, and fp8c reads what these
+write.
+
+usage: python3 tests/peers/formats.py BUILD/fp8c      needs the packages transformers (5 and later), compressed_tensors,
+                                                      torch, safetensors, numpy, accelerate
+
+1. A Llama with grouped queries and a head of its own, and a GPT-2, whose linears are Conv1D: a training begins with
+   transformers' folder, and `export --as` writes what it has learned. transformers loads the folder, with no missing and
+   no unexpected tensor. Its loss is fp8c's with the same values: the folder converted to fp8c's own file.
+2. Where nothing is quantized again, that loss is also the one of what `export` writes without --as, to the bit.
+3. transformers quantizes and saves a Llama, with F32 scales and with E8M0's; compressed-tensors does so by tensor,
+   channel and block. `weights` finds nothing wrong with these, and converts them.
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import warnings
+from unittest import mock
+
+del sys.path[0]  # the statistics.py of this folder is not Python's
+os.environ["TQDM_DISABLE"] = "1"
+
+import numpy as np
+import torch
+import transformers
+from compressed_tensors.compressors import ModelCompressor
+from compressed_tensors.quantization import QuantizationConfig, apply_quantization_config
+from safetensors.torch import load_file
+from transformers import (AutoModelForCausalLM, CompressedTensorsConfig, FineGrainedFP8Config, GPT2Config,
+                          GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM)
+from transformers.quantizers.quantizer_finegrained_fp8 import FineGrainedFP8HfQuantizer
+
+SEED = 1
+# Both sides multiply the same codes with the same scales, in float32, and compute in float32: they differ in the order
+# of sums alone. A sum of n = 512 terms, the longest here, has a relative error of sqrt(n) * 2^-24 = 1.3e-6 where
+# rounding errors are independent; the loss is a mean over tokens of what such sums give. Three times that. The smallest
+# mistake of a format, two blocks with each other's scales, moves the loss by ten times as much: see `moved`.
+NEAR = 4e-6
+LLAMA, GPT = "frontend/models/llama_block.f8", "frontend/models/gpt2_124m.f8"
+LLAMA_DIMS = "-D B=2 -D T=32 -D C=256 -D F=512".split()
+GPT_DIMS = "-D B=2 -D T=16 -D C=128 -D H=2 -D L=2 -D V=256".split()
+
+
+def run(fp8c, *args, code=0):
+    done = subprocess.run([fp8c, *map(str, args)], capture_output=True, text=True, check=False)
+    assert done.returncode == code, (args, done.stdout[-2000:], done.stderr)
+    return done.stdout
+
+
+def is_sound(fp8c, folder):
+    run(fp8c, "weights", folder)
+
+
+class Case:
+    """A model, what it was trained to, and a batch."""
+
+    def __init__(self, fp8c, folder, text, dims, model, tokens, maps=()):
+        self.fp8c, self.folder, self.text, self.dims, self.maps = fp8c, folder, text, dims, maps
+        self.base, self.checkpoint = folder / "base", folder / "checkpoint.safetensors"
+        model.save_pretrained(self.base)
+        (self.base / "tokenizer_config.json").write_text("{}")
+        run(fp8c, "train", text, *dims, "--data", "README.md", "--weights", self.base / "model.safetensors", "--steps",
+            "4", "--recipe", "delayed", "--save", self.checkpoint)
+        self.tokens = tokens
+        np.save(folder / "tokens.npy", np.ascontiguousarray(tokens[:, :-1]))
+        np.save(folder / "targets.npy", np.ascontiguousarray(tokens[:, 1:]))
+
+    def own_loss(self, weights):
+        """fp8c's, of a file of its own."""
+        run(self.fp8c, "run", self.text, *self.dims, "--recipe", "f32", "--weights", weights, "--input",
+            f"tokens={self.folder}/tokens.npy", "--input", f"targets={self.folder}/targets.npy", "--output",
+            f"loss={self.folder}/loss.npy")
+        return float(np.load(self.folder / "loss.npy"))
+
+    def peer_loss(self, model):
+        t = torch.tensor(self.tokens).long()
+        with torch.no_grad():
+            logits = model(t[:, :-1]).logits.float()
+        return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), t[:, 1:].reshape(-1)).item()
+
+
+def load(folder, how):
+    """The model, its values in float32, and whatever was missing or not expected."""
+    config = FineGrainedFP8Config(dequantize=True) if how == "hf-fp8" else CompressedTensorsConfig(dequantize=True)
+    model, info = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, dtype=torch.float32,
+                                                       quantization_config=config)
+    return model, {k: v for k, v in info.items() if v}
+
+
+def check_loads(case, recipe, how):
+    fp8c, out = case.fp8c, case.folder / f"{recipe}-{how}"
+    written = run(fp8c, "export", case.text, *case.dims, "--weights", case.checkpoint, "--recipe", recipe, "--as", how,
+                  "--model", case.base, "-o", out, "--json", "-")
+    fates = [r["fate"] for r in map(json.loads, written.splitlines()) if r["event"] == "converted"]
+    assert fates and "dequantized" not in fates, fates
+    is_sound(fp8c, out)
+    model, wrong = load(out, how)
+    # What is loaded dequantized has no place for the scale of an input.
+    wrong = {k: [n for n in v if not n.endswith(".input_scale")] for k, v in wrong.items()}
+    assert not any(wrong.values()), (recipe, how, wrong)
+    again = case.folder / "again.safetensors"
+    run(fp8c, "weights", out, "--as", "native", "-o", again, *case.maps)
+    own, peer = case.own_loss(again), case.peer_loss(model)
+    assert abs(own - peer) <= NEAR * abs(peer), (recipe, how, own, peer)
+    if "requantized" not in fates:
+        run(fp8c, "export", case.text, *case.dims, "--weights", case.checkpoint, "--recipe", recipe, "-o", again)
+        assert case.own_loss(again) == own, (recipe, how)
+    print(f"{case.text}: {recipe} as {how}: loss {own:.7g}, transformers {peer:.7g}")
+    return out
+
+
+def moved(case, folder):
+    """What the smallest mistake does to the loss: two blocks of one weight have each other's scales."""
+    model, _ = load(folder, "hf-fp8")
+    before = case.peer_loss(model)
+    weight = dict(model.named_parameters())["model.layers.0.mlp.down_proj.weight"]
+    scale = load_file(folder / "model.safetensors")["model.layers.0.mlp.down_proj.weight_scale_inv"]
+    with torch.no_grad():
+        weight[:128, :128] *= scale[0, 1] / scale[0, 0]
+        weight[:128, 128:256] *= scale[0, 0] / scale[0, 1]
+    return abs(case.peer_loss(model) - before) / abs(before)
+
+
+def check_converts(fp8c, folder, work):
+    is_sound(fp8c, folder)
+    for how in ("hf-fp8", "compressed-tensors", "native"):
+        out = work / f"{folder.name}-{how}"
+        run(fp8c, "weights", folder, "--as", how, "-o", out)
+        is_sound(fp8c, out)
+
+
+def check_transformers_files(fp8c, base, work):
+    """transformers quantizes on a GPU alone; its check is left out, its arithmetic runs anywhere."""
+    for scales in ("float", "ue8m0"):
+        out = work / f"saved-{scales}"
+        with mock.patch.object(FineGrainedFP8HfQuantizer, "validate_environment", lambda *a, **k: None):
+            config = FineGrainedFP8Config(scale_fmt=scales)
+            AutoModelForCausalLM.from_pretrained(base, quantization_config=config).save_pretrained(out)
+        types = {str(t.dtype) for k, t in load_file(out / "model.safetensors").items() if k.endswith("_scale_inv")}
+        assert len(types) == 1, types
+        check_converts(fp8c, out, work)
+        print(f"transformers' own file, scale_fmt {scales}: scales of {types.pop()}")
+
+
+def check_compressed_files(fp8c, work, strategy):
+    torch.manual_seed(SEED)
+    model = LlamaForCausalLM(llama())
+    weights = {"num_bits": 8, "type": "float", "symmetric": True, "strategy": strategy}
+    if strategy == "block":
+        weights["block_structure"] = [128, 128]
+    inputs = {"num_bits": 8, "type": "float", "dynamic": True, "strategy": "group" if strategy == "block" else "token"}
+    if strategy == "block":
+        inputs["group_size"] = 128
+    config = QuantizationConfig(config_groups={"group_0": {"targets": ["Linear"], "weights": weights,
+                                                           "input_activations": inputs}}, ignore=["lm_head"])
+    apply_quantization_config(model, config)
+    for module in model.modules():
+        scale, w = getattr(module, "weight_scale", None), getattr(module, "weight", None)
+        if scale is None:
+            continue
+        high, wide = ((w.shape[0] // scale.shape[0], w.shape[1] // scale.shape[1]) if scale.dim() == 2 else w.shape)
+        amax = w.detach().abs().reshape(w.shape[0] // high, high, w.shape[1] // wide, wide).amax((1, 3))
+        scale.data.copy_((amax / 448).reshape(scale.shape).to(scale.dtype))
+    compressor = ModelCompressor.from_pretrained_model(model)
+    compressor.compress_model(model)
+    out = work / f"compressed-{strategy}"
+    model.save_pretrained(out)
+    compressor.update_config(out)
+    check_converts(fp8c, out, work)
+    print(f"compressed-tensors' own file, {strategy}")
+
+
+def llama():
+    return LlamaConfig(hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_attention_heads=4,
+                       num_key_value_heads=2, vocab_size=256, tie_word_embeddings=False, max_position_embeddings=128,
+                       rms_norm_eps=1e-5)
+
+
+def main(fp8c):
+    transformers.logging.set_verbosity_error()
+    warnings.simplefilter("ignore")  # that a config's own settings win
+    with tempfile.TemporaryDirectory() as name:
+        work = pathlib.Path(name)
+        text = np.frombuffer(pathlib.Path("README.md").read_bytes()[1000:1066], np.uint8).astype(np.int32)
+        torch.manual_seed(SEED)
+        (work / "llama").mkdir()
+        case = Case(fp8c, work / "llama", LLAMA, LLAMA_DIMS, LlamaForCausalLM(llama()), text.reshape(2, 33))
+        for how in ("hf-fp8", "compressed-tensors"):
+            for recipe in ("block", "current", "rowwise", "mxfp8", "delayed"):
+                out = check_loads(case, recipe, how)
+                if (how, recipe) == ("hf-fp8", "block"):
+                    least = moved(case, out)
+                    assert least > 5 * NEAR, least  # where scales differ by a few percent, as here
+                    check_transformers_files(fp8c, case.base, work)
+        for strategy in ("tensor", "channel", "block"):
+            check_compressed_files(fp8c, work, strategy)
+        gpt = GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=16, n_embd=128, n_layer=2, n_head=2,
+                                         resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
+        (work / "gpt").mkdir()
+        case = Case(fp8c, work / "gpt", GPT, GPT_DIMS, gpt, text[:34].reshape(2, 17),
+                    ("--map", "transformer.*=*"))
+        for recipe in ("block", "current", "delayed"):
+            check_loads(case, recipe, "hf-fp8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
