@@ -398,7 +398,7 @@ typedef struct fp8c_compile_options {
     const char *reduce_at;    /* when they are summed: "micro_step" (default) or "update" */
     const char *reduce_order; /* who adds: "ranks" (default: fp8c, in their order) or "library" */
     int32_t witness;    /* 1: for fp8c_program_run_witnessed. Not for "reference", a file */
-    const char *frozen; /* with `pair`, pattern: parameters that are not trained. NULL: none */
+    const char *frozen; /* patterns: parameters that are not trained. NULL: none */
     struct fp8c_arena *arena; /* of the module's context: "arenas" below. Not with `comm`, for a file,
                                  a calibration or a tuner. NULL: the program has its own memory */
     /* 1: steps quantize weights each time; no codes are kept between them, which saves a byte or two

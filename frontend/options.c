@@ -164,7 +164,7 @@ void f8_options_hash(const fp8c_compile_options *o, f8_hasher *h)
             continue;
         if (option[i].kind == TEXT) {
             const char *text = text_at(o, i) ? text_at(o, i) : option[i].usual;
-            f8_hasher_add(h, text, strlen(text) + 1);
+            f8_hasher_add(h, text ? text : "", text ? strlen(text) + 1 : 1);
         } else {
             f8_hasher_add(h, at(o, i), option[i].size);
         }

@@ -93,7 +93,7 @@ def compile_options(*, target: str | None = None, recipe: str | None = None, thr
     reduce_at (micro_step): when ranks sum gradients: in each micro_step, or once in update
     reduce_order (ranks): who adds gradients: ranks, in their order, or library
     witness: keep the module for fp8c_program_run_witnessed
-    frozen: name patterns: parameters that are not trained; needs pair, not with train_step
+    frozen: name patterns: parameters that are not trained; not with inference
     arena: an fp8c_arena: memory in which several programs run, one at a time; not with comm
     requantize: steps quantize weights each time: their codes are not kept, which saves memory
     dependent_launch: CUDA, sm_90a and later: launch kernels before the one ahead has ended; each
