@@ -358,8 +358,9 @@ typedef struct fp8c_compile_options {
     void *device_user;
     const char *attention; /* who computes it: "table" (default: a table decides), "own", "cudnn" */
     const struct fp8c_calibration *calibration; /* for recipe "auto" */
-    /* With `inference`: keep weights in memory as FP8 codes. `stored` is the recipe, and the
-     * module's rules count; NULL: weights are f32. `stored_weights` instead names the weights. */
+    /* Keep weights in memory as FP8 codes: with `inference`, or with `frozen` those that are not
+     * trained. `stored` is the recipe, and the module's rules count; NULL: weights are f32.
+     * `stored_weights` instead names the weights. */
     const char *stored;
     const fp8c_stored_as *stored_weights;
     size_t n_stored_weights;
@@ -909,8 +910,8 @@ typedef struct fp8c_stored {
 /* Ends a loop. */
 FP8C_API fp8c_status fp8c_program_stored(const fp8c_program *program, int index, fp8c_stored *out);
 /* Quantize f32 values, [rows, columns] like the variable, into it and its scales, as its recipe
- * says. `scale`, for `delayed` alone: the factor that training kept; NULL: from the largest
- * magnitude. An Inf or a NaN gives scales that are NaN. FP8C_ERR_INPUT: the variable is not a
+ * says, of a variable that ranks share the whole. `scale`, for `delayed` alone: the factor that
+ * training kept; NULL: from the largest magnitude. An Inf or a NaN gives scales that are NaN. FP8C_ERR_INPUT: the variable is not a
  * stored weight. */
 FP8C_API fp8c_status fp8c_program_quantize(fp8c_program *program, int variable, const float *from,
                                            const float *scale);

@@ -133,8 +133,8 @@ typedef struct f8_options {
     size_t n_chosen;
     bool no_fuse;            /* one kernel per node, so that tests can compare bits */
     bool requantize;         /* steps quantize weights: their codes are not kept (scale/codes.c) */
-    const f8_recipe *stored; /* inference with weights stored as FP8 under this recipe and the
-                                module's rules; NULL: as f32 */
+    const f8_recipe *stored; /* weights are stored as FP8 under this recipe and the module's rules:
+                                all for inference, else frozen ones; NULL: as f32 */
     const f8_stored_as *stored_as; /* or exactly these */
     size_t n_stored_as;
     bool inference;          /* eval only: no backward, no optimizer */
@@ -288,6 +288,11 @@ typedef struct f8_stored {
     f8_recipe recipe;
     const char *operand; /* "LINEAR.w" of the first linear that reads it, as in f8_elements */
     f8_quantizer quantizer;
+    /* In a program that trains, the values that it begins with, by the text: of this dtype. For
+     * inference zeros: its weights are loaded */
+    f8_dtype dtype;
+    f8_init_kind init;
+    double init_arg;
 } f8_stored;
 
 /* A variable of which each rank holds a part: the rows from rank * rows of its type on. */

@@ -67,8 +67,9 @@ def compile_options(*, target: str | None = None, recipe: str | None = None, thr
     device_free: CUDA: takes it back
     attention (table): CUDA: table, own or cudnn
     calibration: for recipe auto
-    stored: a recipe: keep weights in memory as FP8 codes; needs inference, not with stored_weights
-    stored_weights: exactly these weights, each with its recipe; needs inference
+    stored: a recipe: keep weights in memory as FP8 codes; needs inference or frozen, not with
+        stored_weights
+    stored_weights: exactly these weights, each with its recipe; needs inference or frozen
     memory_bytes: a budget in bytes for everything, kept by recomputing; not with memory_share
     memory_share: or the share, 0 to 1, of the activation bytes that are kept
     checkpoint: name pattern: of the activations keep only these for the backward

@@ -1,0 +1,199 @@
+/* A frozen base stored as FP8 codes (`stored` with `frozen`): the bits of a training that quantizes
+ * the base in each step, with neither its values nor anything else of it in memory. */
+#include <math.h>
+
+#include "frontend/fp8c_diagnose.h"
+#include "tests/shared/api/lora_case.h"
+#include "tests/shared/suite.h"
+
+enum { UPDATES = 3 };
+static const char *const trained[] = {"lora.up.a", "lora.up.b", "lora.down.a", "lora.down.b",
+                                      "lora.bias"};
+enum { N_TRAINED = sizeof trained / sizeof *trained };
+
+static fp8c_program *open_with(fp8c_context *ctx, fp8c_compile_options o)
+{
+    o.struct_size = sizeof o;
+    o.frozen = LORA_BASE;
+    o.threads = o.threads ? o.threads : 1;
+    fp8c_module *m = parse(ctx, lora_text);
+    fp8c_program *p = compile(ctx, m, &o);
+    fp8c_module_destroy(m);
+    ck_assert_int_eq(fp8c_program_initialize(p, 5), FP8C_OK);
+    return p;
+}
+
+/* Trains both alike, and compares after each call. */
+static void train_both(fp8c_program *p[2], const char *what)
+{
+    float value[2];
+    for (int u = 0; u < UPDATES; u++) {
+        for (int k = 0; k < 1 + u % 2; k++) {
+            for (int i = 0; i < 2; i++)
+                value[i] = lora_run(p[i], "micro_step", 2 * u + k);
+            ck_assert_msg(value[0] == value[1], "%s, update %d: losses %a and %a", what, u,
+                          (double)value[0], (double)value[1]);
+        }
+        for (int i = 0; i < 2; i++)
+            value[i] = lora_update(p[i]);
+        ck_assert_msg(value[0] == value[1] && value[0] > 0, "%s, update %d: norms %a and %a", what,
+                      u, (double)value[0], (double)value[1]);
+        for (int k = 0; k < N_TRAINED; k++)
+            ck_assert_msg(lora_same(p[0], p[1], trained[k]), "%s, update %d: %s", what, u,
+                          trained[k]);
+    }
+    ck_assert(lora_run(p[0], "eval", 9) == lora_run(p[1], "eval", 9));
+}
+
+/* Where fprop and dgrad scale the weight alike, codes are all that they need. */
+static const char *const alike[] = {"current",         "current {pow2 = true}", "delayed",
+                                    "delayed {history = 2, amax = most_recent}", "block",
+                                    "block {pow2 = true}", "fake"};
+enum { N_ALIKE = sizeof alike / sizeof *alike };
+
+START_TEST(same_bits_as_values)
+{
+    const char *under = alike[_i % N_ALIKE], *target = _i < N_ALIKE ? "cpu" : "reference";
+    fp8c_context *ctx = new_context();
+    fp8c_program *p[2] = {open_with(ctx, (fp8c_compile_options){.recipe = under, .target = target}),
+                          open_with(ctx, (fp8c_compile_options){
+                                             .recipe = under, .stored = under, .target = target})};
+    fp8c_stored s;
+    fp8c_variable v;
+    size_t n[2][2] = {{0}};
+    void *before[2][2];
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(fp8c_program_stored(p[1], i, &s), FP8C_OK);
+        for (int k = 0; k < 2; k++) {
+            fp8c_program_variable(p[1], k ? s.scale_variable : s.variable, &v);
+            before[i][k] = lora_read(p[1], v.name, &n[i][k]);
+        }
+    }
+    ck_assert_int_eq(fp8c_program_stored(p[1], 2, &s), FP8C_ERR_INPUT);
+    train_both(p, under);
+    for (int i = 0; i < 2; i++) {
+        fp8c_program_stored(p[1], i, &s);
+        for (int k = 0; k < 2; k++) {
+            fp8c_program_variable(p[1], k ? s.scale_variable : s.variable, &v);
+            void *after = lora_read(p[1], v.name, &n[i][k]);
+            ck_assert_msg(!memcmp(before[i][k], after, n[i][k]), "%s: %s has changed", under,
+                          v.name);
+            free(after);
+            free(before[i][k]);
+        }
+    }
+    fp8c_program_destroy(p[0]);
+    fp8c_program_destroy(p[1]);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+static const char *const recipes[] = {"f32",     "bf16",    "current", "delayed", "block",
+                                      "rowwise", "rowwise_gw_hp", "mxfp8"};
+static const char *const stored[] = {"block",   "rowwise", "current", "delayed", "block",
+                                     "rowwise", "rowwise", "mxfp8"};
+enum { N_RECIPES = sizeof recipes / sizeof *recipes };
+
+/* Nothing else that a compile may choose changes a bit. */
+START_TEST(same_bits_however)
+{
+    static const fp8c_compile_options other[] = {
+        {.threads = 2}, {.no_fuse = 1}, {.requantize = 1}, {.memory_share = 0.5}, {.recompute = "*"}};
+    enum { OTHERS = sizeof other / sizeof *other };
+    const int r = _i;
+    fp8c_context *ctx = new_context();
+    for (int i = 0; i < OTHERS; i++) {
+        fp8c_compile_options o = other[i];
+        char what[128];
+        o.recipe = recipes[r];
+        o.stored = stored[r];
+        snprintf(what, sizeof what, "%s, stored under %s, variant %d", recipes[r], stored[r], i);
+        fp8c_program *p[2] = {open_with(ctx, (fp8c_compile_options){.recipe = recipes[r],
+                                                                    .stored = stored[r]}),
+                              open_with(ctx, o)};
+        train_both(p, what);
+        fp8c_program_destroy(p[0]);
+        fp8c_program_destroy(p[1]);
+    }
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+static void decision_of(fp8c_program *p, const char *linear, const char *role, fp8c_decision *d)
+{
+    for (int i = 0; fp8c_program_decision(p, i, d) == FP8C_OK; i++)
+        if (!strcmp(d->linear, linear) && !strcmp(d->role, role))
+            return;
+    ck_abort_msg("no decision on %s of %s", role, linear);
+}
+
+/* Under rows and MX the codes have scales of fprop's alone. */
+START_TEST(explained)
+{
+    fp8c_context *ctx = new_context();
+    for (int r = 2; r < N_RECIPES; r++) {
+        const bool values = r >= 5;
+        fp8c_program *p = open_with(
+            ctx, (fp8c_compile_options){.recipe = recipes[r], .stored = stored[r], .plan_only = 0});
+        fp8c_decision d;
+        decision_of(p, "base.down", "fprop", &d);
+        ck_assert(d.fp8);
+        decision_of(p, "base.down", "dgrad", &d);
+        ck_assert_msg(d.fp8 == !values, "%s: %s", recipes[r], d.reason);
+        ck_assert_msg((strstr(d.reason, "multiplies its dequantized values") != NULL) == values,
+                      "%s: %s", recipes[r], d.reason);
+        fp8c_program_destroy(p);
+    }
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+START_TEST(refused)
+{
+    static const fp8c_stored_as list[] = {{"base.up", "block"}, {"lora.up.a", "block"}};
+    static const struct {
+        fp8c_compile_options o;
+        const char *rule, *message;
+    } bad[] = {
+        {{.recipe = "block", .stored = "block"}, NULL, "stored needs `inference` or `frozen`"},
+        {{.recipe = "block", .stored = "block", .frozen = "wte"}, NULL,
+         "'base.up' is trained, so it can't be stored under block: name it in `frozen`, or keep "
+         "its linear in high precision: recipe \"base.up\" = bf16"},
+        {{.recipe = "block", .stored = "block", .frozen = LORA_BASE}, "\"lora.up.a\" = block",
+         "'lora.up.a' is trained, so it can't be stored under block"},
+        {{.recipe = "block", .stored_weights = list, .n_stored_weights = 2, .frozen = LORA_BASE},
+         NULL, "'lora.up.a' is trained, so it can't be stored under block: name it in `frozen`, "
+               "or do not list it"},
+        {{.recipe = "bf16", .stored = "bf16", .frozen = LORA_BASE}, NULL,
+         "no weight is stored in FP8"},
+        {{.recipe = "block", .stored = "block", .frozen = "base,wte"}, NULL,
+         "frozen: no parameter matches 'base'; they are: wte, base.up"},
+    };
+    fp8c_context *ctx = new_context();
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        fp8c_module *m = parse(ctx, lora_text);
+        fp8c_compile_options o = bad[i].o;
+        fp8c_program *p = NULL;
+        o.struct_size = sizeof o;
+        if (bad[i].rule)
+            ck_assert_int_eq(fp8c_module_rule(m, bad[i].rule, NULL), FP8C_OK);
+        ck_assert_int_ne(fp8c_compile(m, &o, &p), FP8C_OK);
+        said(ctx, bad[i].message);
+        fp8c_module_destroy(m);
+    }
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+Suite *f8_suite(void)
+{
+    Suite *s = suite_create("stored_training");
+    TCase *t = tcase_create("stored_training");
+    tcase_set_timeout(t, TIMEOUT);
+    tcase_add_loop_test(t, same_bits_as_values, 0, 2 * N_ALIKE);
+    tcase_add_loop_test(t, same_bits_however, 0, N_RECIPES);
+    tcase_add_test(t, explained);
+    tcase_add_test(t, refused);
+    suite_add_tcase(s, t);
+    return s;
+}
