@@ -131,8 +131,9 @@ static f8_ref scaled(f8_scaler *s, f8_graph *to, const f8_graph *from, f8_ref ol
     return f8_make_clone(to, F8_OP_SCALED_MATMUL, operands, (int)n_in + 2, attr, 7, clone);
 }
 
-/* A dgrad that multiplies the values of a stored weight makes them for itself, so that those of
- * fprop need not stay in memory until then. 0: it is no such dgrad. */
+/* A dgrad that multiplies the values of a stored weight makes them anew, as a recomputed value is
+ * made: right before it. So those of fprop need not stay in memory until then. 0: it is no such
+ * dgrad. */
 static f8_ref values_of_its_own(const f8_scaler *s, f8_graph *to, const f8_graph *from, f8_ref old,
                                 const f8_ref *in, const f8_product *p)
 {
@@ -141,10 +142,13 @@ static f8_ref values_of_its_own(const f8_scaler *s, f8_graph *to, const f8_graph
         return 0;
     const f8_ref values = f8_at(to, in[1])->op == F8_OP_CAST ? f8_at(to, in[1])->in[0] : in[1];
     const f8_node d = *f8_at(to, values); /* the graph grows below */
-    const f8_ref again =
-        f8_make_clone(to, d.op, d.in, (int)d.n_in, d.attr, f8_op_facts(d.op)->n_attrs, 1);
-    const f8_ref operands[] = {in[0], f8_cast(to, again, f8_type_of(from, n->in[1])->dtype),
-                               n->n_in > 2 ? in[2] : 0, n->n_in > 3 ? in[3] : 0};
+    const uint64_t clone = F8_CLONE_RECOMPUTED + 1;
+    const f8_attr dtype = F8_INT(F8_A_TO, f8_type_of(from, n->in[1])->dtype);
+    f8_ref again =
+        f8_make_clone(to, d.op, d.in, (int)d.n_in, d.attr, f8_op_facts(d.op)->n_attrs, clone);
+    if (values != in[1])
+        again = f8_make_clone(to, F8_OP_CAST, &again, 1, &dtype, 1, clone);
+    const f8_ref operands[] = {in[0], again, n->n_in > 2 ? in[2] : 0, n->n_in > 3 ? in[3] : 0};
     return f8_make_clone(to, n->op, operands, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs,
                          n->clone);
 }
