@@ -134,7 +134,7 @@ START_TEST(explained)
     for (int r = 2; r < N_RECIPES; r++) {
         const bool values = r >= 5;
         fp8c_program *p = open_with(
-            ctx, (fp8c_compile_options){.recipe = recipes[r], .stored = stored[r], .plan_only = 0});
+            ctx, (fp8c_compile_options){.recipe = recipes[r], .stored = stored[r]});
         fp8c_decision d;
         decision_of(p, "base.down", "fprop", &d);
         ck_assert(d.fp8);
@@ -145,6 +145,74 @@ START_TEST(explained)
         fp8c_program_destroy(p);
     }
     fp8c_context_destroy(ctx);
+}
+END_TEST
+
+/* ---- memory ---- */
+
+static const char deep[] =
+    "module deep\n"
+    "dim N = 64, C = 256, V = 32, L = 2\n"
+    "param wte: f32[V, C] normal(0.5)\n"
+    "repeat l < L {\n"
+    "  param base.{l}: f32[C, C] normal(0.1)\n"
+    "  param gain.{l}: f32[C] ones\n"
+    "}\n"
+    "func forward(%tokens: i32[N], %targets: i32[N]) -> (%loss: f32[]) {\n"
+    "  %x0 = embedding(wte, %tokens)\n"
+    "  repeat l < L carry %x = %x0 {\n"
+    "    %x = linear(gelu(mul(%x, gain.{l})), base.{l})\n"
+    "  }\n"
+    "  return cross_entropy(linear(%x, wte) {transpose_b = true, name = \"head\"}, %targets)\n"
+    "}\n"
+    "optimizer adamw {lr = 0.01, clip = 1}\n"
+    "recipe \"head\" = bf16\n";
+
+/* The bytes of some categories at the peak of micro_step, of a module of `layers` layers. */
+static int64_t bytes_of(const fp8c_compile_options *o, int64_t layers, const char *categories)
+{
+    const fp8c_dim dims[] = {{"L", layers}};
+    fp8c_context *ctx = new_context();
+    fp8c_module *m;
+    fp8c_memory of;
+    int64_t sum = 0;
+    ck_assert_msg(fp8c_module_parse(ctx, deep, strlen(deep), "deep.f8", dims, 1, &m) == FP8C_OK,
+                  "%s", fp8c_context_message(ctx));
+    fp8c_program *p = compile(ctx, m, o);
+    const int step = fp8c_program_function(p, "micro_step");
+    for (int i = 0; fp8c_program_memory(p, step, i, &of) == FP8C_OK; i++)
+        sum += strstr(categories, of.category) ? of.bytes : 0;
+    fp8c_program_destroy(p);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+    return sum;
+}
+
+/* A stored weight takes a byte a parameter and its scales. Whatever a target makes of it, such as
+ * its transpose or bf16 values, is made a layer at a time. */
+START_TEST(bytes)
+{
+    static const struct {
+        const char *target, *recipe, *stored;
+        int64_t scales; /* bytes, which are aligned to 64 */
+    } of[] = {
+        {"cpu", "delayed", "delayed", 64},     {"cpu", "bf16", "block", 64},
+        {"cpu", "rowwise", "rowwise", 1024},    {"cpu", "f32", "mxfp8", 2048},
+        {"sm_90a", "current", "current", 64},  {"sm_90a", "block", "block", 64},
+        {"sm_90a", "rowwise", "rowwise", 1024}, {"sm_120a", "mxfp8", "mxfp8", 2048},
+        {"sm_90a", "bf16", "block", 64},
+    };
+    fp8c_compile_options o = recipe(of[_i].recipe);
+    o.target = of[_i].target;
+    o.stored = of[_i].stored;
+    o.frozen = "base.*";
+    o.plan_only = 1;
+    const int64_t few = bytes_of(&o, 2, "parameters"), more = bytes_of(&o, 8, "parameters");
+    ck_assert_int_eq(more - few, 6 * (256 * 256 + of[_i].scales + 256 * 4)); /* and a gain */
+    static const char made[] = "weight copies, FP8 copies, workspace, weight codes";
+    const int64_t made_few = bytes_of(&o, 2, made), made_more = bytes_of(&o, 8, made);
+    ck_assert_msg(made_more - made_few < 6 * 256 * 256 / 8, "%s, %s: %lld bytes of 2 layers, %lld of 8",
+                  of[_i].target, of[_i].recipe, (long long)made_few, (long long)made_more);
 }
 END_TEST
 
@@ -193,6 +261,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, same_bits_as_values, 0, 2 * N_ALIKE);
     tcase_add_loop_test(t, same_bits_however, 0, N_RECIPES);
     tcase_add_test(t, explained);
+    tcase_add_loop_test(t, bytes, 0, 9);
     tcase_add_test(t, refused);
     suite_add_tcase(s, t);
     return s;
