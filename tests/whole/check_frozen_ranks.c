@@ -1,0 +1,103 @@
+/* Frozen parameters on several ranks, stored as FP8 codes or not: every stage of ZeRO has the same
+ * bits, and what is frozen keeps its bytes. At stage 3 each rank has its rows of the codes alone. */
+#include "frontend/fp8c_ranks.h"
+#include "tests/shared/api/lora_case.h"
+#include "tests/shared/api/rank_threads.h"
+#include "tests/shared/suite.h"
+
+enum { UPDATES = 2, VALUES = 2 * UPDATES + 1 };
+
+/* What all ranks do. */
+typedef struct world {
+    const char *recipe, *stored;
+    int zero;
+    float value[RANKS_MOST][VALUES]; /* losses and norms */
+    int64_t bytes[RANKS_MOST];       /* of the frozen parameters */
+} world;
+
+static const char *const base[] = {"wte",           "base.up",          "base.down",
+                                   "base.up_scale", "base.down_scale",  "base.up_scale_inv",
+                                   "base.down_scale_inv"};
+enum { N_BASE = sizeof base / sizeof *base };
+
+static void body(const fp8c_comm *comm, void *user)
+{
+    world *w = user;
+    float *value = w->value[comm->rank];
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, lora_text);
+    fp8c_compile_options o = recipe(w->recipe);
+    o.stored = w->stored;
+    o.frozen = LORA_BASE;
+    o.comm = comm;
+    o.zero = w->zero;
+    fp8c_program *p = compile(ctx, m, &o);
+    fp8c_module_destroy(m);
+    ck_assert_int_eq(fp8c_program_initialize(p, 5), FP8C_OK);
+    void *before[N_BASE];
+    size_t n[N_BASE] = {0};
+    for (int k = 0; k < N_BASE; k++) {
+        before[k] = lora_read(p, base[k], &n[k]);
+        w->bytes[comm->rank] += (int64_t)n[k];
+    }
+    for (int u = 0; u < UPDATES; u++) {
+        *value++ = lora_run(p, "micro_step", 4 * u + comm->rank);
+        *value++ = lora_update(p);
+    }
+    *value = lora_run(p, "eval", comm->rank);
+    for (int k = 0; k < N_BASE; k++) {
+        size_t now = 0;
+        void *after = lora_read(p, base[k], &now);
+        ck_assert_msg(now == n[k] && (!now || !memcmp(before[k], after, now)), "%s", base[k]);
+        free(before[k]);
+        free(after);
+    }
+    fp8c_program_destroy(p);
+    fp8c_context_destroy(ctx);
+}
+
+static const struct {
+    const char *recipe, *stored;
+    int ranks;
+    bool as_values; /* the program that quantizes in each step has the same bits */
+} cases[] = {
+    {"bf16", NULL, 2, true},        {"delayed", "delayed", 3, true},
+    {"current", "current", 2, true}, {"block", "block", 2, true},
+    {"rowwise", "rowwise", 3, false}, {"mxfp8", "mxfp8", 2, false},
+};
+enum { N_CASES = sizeof cases / sizeof *cases };
+
+START_TEST(stages)
+{
+    float want[RANKS_MOST][VALUES] = {{0}};
+    const int ranks = cases[_i].ranks;
+    int64_t whole = 0;
+    for (int zero = cases[_i].as_values ? -1 : 0; zero < 4; zero++) {
+        world w = {.recipe = cases[_i].recipe,
+                   .stored = zero < 0 ? NULL : cases[_i].stored,
+                   .zero = zero};
+        ranks_run(ranks, body, &w, NULL);
+        if (zero == (cases[_i].as_values ? -1 : 0))
+            memcpy(want, w.value, sizeof want);
+        whole = zero == 0 ? w.bytes[0] : whole;
+        for (int r = 0; r < ranks; r++) {
+            for (int i = 0; i < VALUES; i++)
+                ck_assert_msg(w.value[r][i] == want[r][i] && w.value[r][i] > 0,
+                              "%s, stage %d, rank %d: value %d is %.9g, not %.9g", w.recipe, zero,
+                              r, i, (double)w.value[r][i], (double)want[r][i]);
+            if (zero == 3)
+                ck_assert_int_lt(w.bytes[r], whole / ranks + whole / 8);
+        }
+    }
+}
+END_TEST
+
+Suite *f8_suite(void)
+{
+    Suite *s = suite_create("frozen_ranks");
+    TCase *t = tcase_create("frozen_ranks");
+    tcase_set_timeout(t, 200);
+    tcase_add_loop_test(t, stages, 0, N_CASES);
+    suite_add_tcase(s, t);
+    return s;
+}
