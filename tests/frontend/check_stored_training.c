@@ -6,45 +6,6 @@
 #include "tests/shared/api/lora_case.h"
 #include "tests/shared/suite.h"
 
-enum { UPDATES = 3 };
-static const char *const trained[] = {"lora.up.a", "lora.up.b", "lora.down.a", "lora.down.b",
-                                      "lora.bias"};
-enum { N_TRAINED = sizeof trained / sizeof *trained };
-
-static fp8c_program *open_with(fp8c_context *ctx, fp8c_compile_options o)
-{
-    o.struct_size = sizeof o;
-    o.frozen = LORA_BASE;
-    o.threads = o.threads ? o.threads : 1;
-    fp8c_module *m = parse(ctx, lora_text);
-    fp8c_program *p = compile(ctx, m, &o);
-    fp8c_module_destroy(m);
-    ck_assert_int_eq(fp8c_program_initialize(p, 5), FP8C_OK);
-    return p;
-}
-
-/* Trains both alike, and compares after each call. */
-static void train_both(fp8c_program *p[2], const char *what)
-{
-    float value[2];
-    for (int u = 0; u < UPDATES; u++) {
-        for (int k = 0; k < 1 + u % 2; k++) {
-            for (int i = 0; i < 2; i++)
-                value[i] = lora_run(p[i], "micro_step", 2 * u + k);
-            ck_assert_msg(value[0] == value[1], "%s, update %d: losses %a and %a", what, u,
-                          (double)value[0], (double)value[1]);
-        }
-        for (int i = 0; i < 2; i++)
-            value[i] = lora_update(p[i]);
-        ck_assert_msg(value[0] == value[1] && value[0] > 0, "%s, update %d: norms %a and %a", what,
-                      u, (double)value[0], (double)value[1]);
-        for (int k = 0; k < N_TRAINED; k++)
-            ck_assert_msg(lora_same(p[0], p[1], trained[k]), "%s, update %d: %s", what, u,
-                          trained[k]);
-    }
-    ck_assert(lora_run(p[0], "eval", 9) == lora_run(p[1], "eval", 9));
-}
-
 /* Where fprop and dgrad scale the weight alike, codes are all that they need. */
 static const char *const alike[] = {"current",         "current {pow2 = true}", "delayed",
                                     "delayed {history = 2, amax = most_recent}", "block",
@@ -55,8 +16,8 @@ START_TEST(same_bits_as_values)
 {
     const char *under = alike[_i % N_ALIKE], *target = _i < N_ALIKE ? "cpu" : "reference";
     fp8c_context *ctx = new_context();
-    fp8c_program *p[2] = {open_with(ctx, (fp8c_compile_options){.recipe = under, .target = target}),
-                          open_with(ctx, (fp8c_compile_options){
+    fp8c_program *p[2] = {lora_open(ctx, (fp8c_compile_options){.recipe = under, .target = target}),
+                          lora_open(ctx, (fp8c_compile_options){
                                              .recipe = under, .stored = under, .target = target})};
     fp8c_stored s;
     fp8c_variable v;
@@ -70,7 +31,7 @@ START_TEST(same_bits_as_values)
         }
     }
     ck_assert_int_eq(fp8c_program_stored(p[1], 2, &s), FP8C_ERR_INPUT);
-    train_both(p, under);
+    lora_train_both(p, under);
     for (int i = 0; i < 2; i++) {
         fp8c_program_stored(p[1], i, &s);
         for (int k = 0; k < 2; k++) {
@@ -108,10 +69,10 @@ START_TEST(same_bits_however)
         o.recipe = recipes[r];
         o.stored = stored[r];
         snprintf(what, sizeof what, "%s, stored under %s, variant %d", recipes[r], stored[r], i);
-        fp8c_program *p[2] = {open_with(ctx, (fp8c_compile_options){.recipe = recipes[r],
+        fp8c_program *p[2] = {lora_open(ctx, (fp8c_compile_options){.recipe = recipes[r],
                                                                     .stored = stored[r]}),
-                              open_with(ctx, o)};
-        train_both(p, what);
+                              lora_open(ctx, o)};
+        lora_train_both(p, what);
         fp8c_program_destroy(p[0]);
         fp8c_program_destroy(p[1]);
     }
@@ -133,7 +94,7 @@ START_TEST(explained)
     fp8c_context *ctx = new_context();
     for (int r = 2; r < N_RECIPES; r++) {
         const bool values = r >= 5;
-        fp8c_program *p = open_with(
+        fp8c_program *p = lora_open(
             ctx, (fp8c_compile_options){.recipe = recipes[r], .stored = stored[r]});
         fp8c_decision d;
         decision_of(p, "base.down", "fprop", &d);

@@ -81,4 +81,43 @@ static inline float lora_update(fp8c_program *p)
                                          fp8c_program_find_port(p, f, FP8C_OUTPUT, "grad_norm"));
 }
 
+static const char *const lora_trained[] __attribute__((unused)) = {
+    "lora.up.a", "lora.up.b", "lora.down.a", "lora.down.b", "lora.bias"};
+enum { LORA_TRAINED = sizeof lora_trained / sizeof *lora_trained, LORA_UPDATES = 3 };
+
+/* A program of the text with the base frozen. */
+static inline fp8c_program *lora_open(fp8c_context *ctx, fp8c_compile_options o)
+{
+    o.struct_size = sizeof o;
+    o.frozen = LORA_BASE;
+    o.threads = o.threads ? o.threads : 1;
+    fp8c_module *m = parse(ctx, lora_text);
+    fp8c_program *p = compile(ctx, m, &o);
+    fp8c_module_destroy(m);
+    ck_assert_int_eq(fp8c_program_initialize(p, 5), FP8C_OK);
+    return p;
+}
+
+/* Trains both alike, and compares bits after each call. */
+static inline void lora_train_both(fp8c_program *p[2], const char *what)
+{
+    float value[2];
+    for (int u = 0; u < LORA_UPDATES; u++) {
+        for (int k = 0; k < 1 + u % 2; k++) {
+            for (int i = 0; i < 2; i++)
+                value[i] = lora_run(p[i], "micro_step", 2 * u + k);
+            ck_assert_msg(value[0] == value[1], "%s, update %d: losses %a and %a", what, u,
+                          (double)value[0], (double)value[1]);
+        }
+        for (int i = 0; i < 2; i++)
+            value[i] = lora_update(p[i]);
+        ck_assert_msg(value[0] == value[1] && value[0] > 0, "%s, update %d: norms %a and %a", what,
+                      u, (double)value[0], (double)value[1]);
+        for (int k = 0; k < LORA_TRAINED; k++)
+            ck_assert_msg(lora_same(p[0], p[1], lora_trained[k]), "%s, update %d: %s", what, u,
+                          lora_trained[k]);
+    }
+    ck_assert(lora_run(p[0], "eval", 9) == lora_run(p[1], "eval", 9));
+}
+
 #endif
