@@ -1,6 +1,7 @@
 /* Frozen parameters on several ranks, stored as FP8 codes or not: every stage of ZeRO has the same
  * bits, and what is frozen keeps its bytes. At stage 3 each rank has its rows of the codes alone. */
 #include "frontend/fp8c_ranks.h"
+#include "tests/shared/api/cli.h"
 #include "tests/shared/api/lora_case.h"
 #include "tests/shared/api/rank_threads.h"
 #include "tests/shared/suite.h"
@@ -10,6 +11,7 @@ enum { UPDATES = 2, VALUES = 2 * UPDATES + 1 };
 /* What all ranks do. */
 typedef struct world {
     const char *recipe, *stored;
+    const char *weights; /* a file, of the base alone */
     int zero;
     float value[RANKS_MOST][VALUES]; /* losses and norms */
     int64_t bytes[RANKS_MOST];       /* of the frozen parameters */
@@ -18,6 +20,7 @@ typedef struct world {
 static const char *const base[] = {"wte",           "base.up",          "base.down",
                                    "base.up_scale", "base.down_scale",  "base.up_scale_inv",
                                    "base.down_scale_inv"};
+static const char *const adapters[] = {"lora.*"};
 enum { N_BASE = sizeof base / sizeof *base };
 
 static void body(const fp8c_comm *comm, void *user)
@@ -34,6 +37,14 @@ static void body(const fp8c_comm *comm, void *user)
     fp8c_program *p = compile(ctx, m, &o);
     fp8c_module_destroy(m);
     ck_assert_int_eq(fp8c_program_initialize(p, 5), FP8C_OK);
+    const fp8c_load_options file = {.struct_size = sizeof file,
+                                    .files = &w->weights,
+                                    .n_files = 1,
+                                    .ignore = adapters,
+                                    .n_ignore = 1,
+                                    .allow_missing = adapters,
+                                    .n_allow_missing = 1};
+    ck_assert_msg(fp8c_program_load_weights(p, &file) == FP8C_OK, "%s", fp8c_context_message(ctx));
     void *before[N_BASE];
     size_t n[N_BASE] = {0};
     for (int k = 0; k < N_BASE; k++) {
@@ -56,6 +67,21 @@ static void body(const fp8c_comm *comm, void *user)
     fp8c_context_destroy(ctx);
 }
 
+/* Writes the values of another seed. */
+static void write_weights(const char *path)
+{
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, lora_text);
+    fp8c_compile_options o = recipe("f32");
+    o.inference = 1;
+    fp8c_program *p = compile(ctx, m, &o);
+    ck_assert_int_eq(fp8c_program_initialize(p, 7), FP8C_OK);
+    ck_assert_int_eq(fp8c_program_save(p, path, NULL), FP8C_OK);
+    fp8c_program_destroy(p);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+
 static const struct {
     const char *recipe, *stored;
     int ranks;
@@ -72,9 +98,13 @@ START_TEST(stages)
     float want[RANKS_MOST][VALUES] = {{0}};
     const int ranks = cases[_i].ranks;
     int64_t whole = 0;
+    char path[4096];
+    snprintf(path, sizeof path, "%s", f8_cli_temp("weights"));
+    write_weights(path);
     for (int zero = cases[_i].as_values ? -1 : 0; zero < 4; zero++) {
         world w = {.recipe = cases[_i].recipe,
                    .stored = zero < 0 ? NULL : cases[_i].stored,
+                   .weights = path,
                    .zero = zero};
         ranks_run(ranks, body, &w, NULL);
         if (zero == (cases[_i].as_values ? -1 : 0))
@@ -97,6 +127,7 @@ Suite *f8_suite(void)
     Suite *s = suite_create("frozen_ranks");
     TCase *t = tcase_create("frozen_ranks");
     tcase_set_timeout(t, 200);
+    tcase_add_checked_fixture(t, f8_cli_setup, f8_cli_teardown);
     tcase_add_loop_test(t, stages, 0, N_CASES);
     suite_add_tcase(s, t);
     return s;
