@@ -911,8 +911,8 @@ typedef struct fp8c_stored {
 FP8C_API fp8c_status fp8c_program_stored(const fp8c_program *program, int index, fp8c_stored *out);
 /* Quantize f32 values, [rows, columns] like the variable, into it and its scales, as its recipe
  * says, of a variable that ranks share the whole. `scale`, for `delayed` alone: the factor that
- * training kept; NULL: from the largest magnitude. An Inf or a NaN gives scales that are NaN. FP8C_ERR_INPUT: the variable is not a
- * stored weight. */
+ * training kept; NULL: from the largest magnitude. An Inf or a NaN gives scales that are NaN.
+ * FP8C_ERR_INPUT: the variable is not a stored weight. */
 FP8C_API fp8c_status fp8c_program_quantize(fp8c_program *program, int variable, const float *from,
                                            const float *scale);
 

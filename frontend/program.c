@@ -336,6 +336,18 @@ fp8c_status fp8c_program_write(fp8c_program *p, int variable, const void *from)
     return copy_variable(p, variable, NULL, from);
 }
 
+fp8c_status fp8c_program_quantize(fp8c_program *p, int variable, const float *from,
+                                  const float *scale)
+{
+    f8_diag diag = {0};
+    f8_status status = f8_program_has_memory(p, &diag);
+    if (status == F8_OK)
+        status = f8_program_may_change(p, "fp8c_program_quantize", &diag);
+    if (status == F8_OK)
+        status = f8_program_quantize(p, variable, from, scale, &diag);
+    return f8_api_result(p->ctx, &diag, status);
+}
+
 /* ---- decisions and figures ---- */
 
 void fp8c_program_info(const fp8c_program *p, fp8c_info *out)

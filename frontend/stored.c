@@ -70,7 +70,7 @@ static f8_status quantize(fp8c_program *p, const f8_stored *s, const float *from
     f8_arena_init(&scratch, &p->ctx->allocator);
     float *amax = F8_NEW_ARRAY(&scratch, float, n), *scale = F8_NEW_ARRAY(&scratch, float, n);
     float *inv = F8_NEW_ARRAY(&scratch, float, n);
-    uint8_t *codes = F8_NEW_ARRAY(&scratch, uint8_t, rows *cols),
+    uint8_t *codes = F8_NEW_ARRAY(&scratch, uint8_t, rows * cols),
             *e8m0 = F8_NEW_ARRAY(&scratch, uint8_t, n),
             *part = F8_NEW_ARRAY(&scratch, uint8_t,
                                  f8_type_bytes(&plan->var[s->var].type) +
@@ -106,18 +106,6 @@ f8_status f8_program_quantize(fp8c_program *p, int variable, const float *from, 
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "variable %d takes no scale: only recipe `delayed` keeps one", variable);
     return quantize(p, s, from, scale, diag);
-}
-
-fp8c_status fp8c_program_quantize(fp8c_program *p, int variable, const float *from,
-                                  const float *scale)
-{
-    f8_diag diag = {0};
-    f8_status status = f8_program_has_memory(p, &diag);
-    if (status == F8_OK)
-        status = f8_program_may_change(p, "fp8c_program_quantize", &diag);
-    if (status == F8_OK)
-        status = f8_program_quantize(p, variable, from, scale, &diag);
-    return f8_api_result(p->ctx, &diag, status);
 }
 
 /* ---- initial values ---- */

@@ -102,8 +102,8 @@ static bool has_same(const f8_load *l, const fp8c_variable *v)
     return t && t->tensor->dtype == want.dtype && f8_checkpoint_same_shape(t->tensor, &want, 0);
 }
 
-/* A file of others has values, and no scales. In a program that trains, codes with other scales than
- * its own count for their values, too. */
+/* A file of others has values, and no scales. In a program that trains, codes with scales of
+ * another kind count for their values, too. */
 static bool has_values(const f8_load *l, const fp8c_stored *s)
 {
     fp8c_variable codes, scales;

@@ -93,9 +93,9 @@ static void print_table(const eval *e)
         cli_say(stdout, "%s: trained under %s, %s steps\n", files, said(e, "fp8c.recipe", shown[0]),
                 said(e, "fp8c.steps", shown[1]));
     if (e->stored.n)
-        cli_say(stdout, "%s: %zu weights stored in FP8 under %s\n", files, e->stored.n,
-                f8_st_shown(f8_stored_under(&e->stored, &e->weights.files), shown[0],
-                            sizeof shown[0]));
+        cli_say(
+            stdout, "%s: %zu weights stored in FP8 under %s\n", files, e->stored.n,
+            f8_st_shown(f8_stored_under(&e->stored, &e->weights.files), shown[0], sizeof shown[0]));
     for (size_t i = 0; i <= e->job.c->compare.n; i++)
         cli_print_calibrated(cli_recipe(e->job.c, i), e->results[i].calibrated,
                              f8_data_shown(&e->data));

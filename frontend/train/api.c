@@ -120,7 +120,8 @@ static f8_status take_compile(fp8c_training *p, const fp8c_compile_options *give
 #define SETS_PATTERNS(field)                                                                       \
     if (c.field && !f8_train_patterns_add(&o->field, c.field))                                     \
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,                                             \
-                       #field ": a text of 1 to %d characters was expected", F8_MOST_PATTERNS - 1);
+                       #field ": a text of 1 to %d characters was expected",                       \
+                       F8_MOST_PATTERNS - 1);
 #define SETS_MEMORY(field)                                                                         \
     o->field.bytes = c.memory_bytes;                                                               \
     o->field.share = c.memory_share;

@@ -6,8 +6,8 @@
 
 #include "passes/unit/pass.h"
 
-/* The module variables of training, by position: param[i], which is not frozen, has gradient grad[i]
- * and moments m[i], v[i]. */
+/* The module variables of training, by position: param[i] has gradient grad[i] and moments m[i],
+ * v[i]. Frozen parameters are none of them. */
 typedef struct f8_training {
     int32_t *param, *grad, *m, *v;
     /* by variable: what the parameter's gradient holds counts as zeros while micro_steps is 0 */

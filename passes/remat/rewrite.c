@@ -34,8 +34,8 @@ static uint64_t recompute_of(const f8_graph *g, f8_ref r)
     return g->node[r].clone - g->node[r].clone % F8_CLONE_RECOMPUTED;
 }
 
-/* Node `r` on new operands. recompute: 0, or a clone number that is added to its own. A node that is
- * made anew whatever the budget (scale/scaling.c) keeps its number where it is not recomputed. */
+/* Node `r` on new operands. recompute: 0, or a clone number that is added to its own. A node that
+ * is made anew whatever the budget (scale/scaling.c) keeps its number unless it is recomputed. */
 static f8_ref make(writer *w, f8_ref r, const f8_ref *in, uint64_t recompute)
 {
     const f8_graph *from = w->s->g;

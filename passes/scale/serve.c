@@ -111,11 +111,18 @@ static f8_status store(server *s, f8_port *port, const wish *w)
     const double init_arg = m->var[var].init_arg;
     m->var[var].type.dtype = port->type.dtype = format;
     m->var[var].init = F8_INIT_ZEROS;
-    u->stored[u->n_stored++] = (f8_stored){
-        .var = var, .scale_var = scale_var, .recipe = w->recipe, .operand = operand,
-        .quantizer = {.grain = w->grain, .format = format, .mx = mx, .pow2 = w->recipe.pow2,
-                      .margin = w->recipe.margin},
-        .dtype = dtype, .init = init, .init_arg = init_arg};
+    u->stored[u->n_stored++] = (f8_stored){.var = var,
+                                           .scale_var = scale_var,
+                                           .recipe = w->recipe,
+                                           .operand = operand,
+                                           .quantizer = {.grain = w->grain,
+                                                         .format = format,
+                                                         .mx = mx,
+                                                         .pow2 = w->recipe.pow2,
+                                                         .margin = w->recipe.margin},
+                                           .dtype = dtype,
+                                           .init = init,
+                                           .init_arg = init_arg};
     return F8_OK;
 }
 

@@ -38,9 +38,7 @@ typedef enum kind { OF_STEP, TRAINED, FROZEN, KINDS } kind;
 
 static kind kind_of(const f8_scaler *s, const f8_slot *slot)
 {
-    return slot->param < 0                               ? OF_STEP
-           : f8_unit_is_frozen(s->u, slot->param) ? FROZEN
-                                                         : TRAINED;
+    return slot->param < 0 ? OF_STEP : f8_unit_is_frozen(s->u, slot->param) ? FROZEN : TRAINED;
 }
 
 /* Slots are numbered rule by rule, so that one fp8_scale serves a run of them. Within a rule,
@@ -212,7 +210,7 @@ typedef struct amaxes {
     f8_ref lr;   /* []: the learning rate */
 } amaxes;
 
-/* What is computed for slots [lo, hi). They have one rule and one kind, and `rule` is any of them. */
+/* What is computed for slots [lo, hi). They have one rule and one kind; `rule` is any of them. */
 typedef f8_ref (*of_run)(const f8_scaler *s, f8_graph *g, const f8_slot *rule, const amaxes *from,
                          int64_t lo, int64_t hi);
 

@@ -156,7 +156,7 @@ typedef struct f8_options {
                                  have a cotangent; NULL: every float result */
     const char *gradients_of; /* with pair: of the inputs whose gradients backward gives; NULL:
                                  none */
-    const char *frozen; /* of the parameters that get no gradient and no update; NULL: none */
+    const char *frozen;       /* of the parameters that get no gradient and no update; NULL: none */
     double lr;               /* > 0 overrides the text's */
     int64_t optimizer_steps; /* > 0 overrides the schedule's `steps` */
     const char *keep; /* a name pattern: matching values become extra outputs of micro_step */

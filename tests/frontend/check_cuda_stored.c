@@ -1,6 +1,6 @@
-/* A frozen base stored as FP8 codes, on GPUs: the bits of a training that quantizes the base in each
- * step, and the losses of the interpreter. On the emulator, as each device whose recipes differ, or
- * with FP8C_TEST_GPU on this machine's GPU. */
+/* A frozen base stored as FP8 codes, on GPUs: the bits of a training that quantizes the base in
+ * each step, and the losses of the interpreter. On the emulator, as each device whose recipes
+ * differ, or with FP8C_TEST_GPU on this machine's GPU. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -14,9 +14,9 @@ static const struct {
     const char *sm, *recipe, *stored;
     bool as_values; /* the program without `stored` has the same bits */
 } cases[] = {
-    {"90", "delayed", "delayed", true},   {"90", "current", "current", true},
-    {"90", "block", "block", true},       {"90", "rowwise", "rowwise", false},
-    {"120", "mxfp8", "mxfp8", false},     {"120", "delayed", "delayed", true},
+    {"90", "delayed", "delayed", true}, {"90", "current", "current", true},
+    {"90", "block", "block", true},     {"90", "rowwise", "rowwise", false},
+    {"120", "mxfp8", "mxfp8", false},   {"120", "delayed", "delayed", true},
     {"90", "bf16", "block", false},
 };
 enum { N_CASES = sizeof cases / sizeof *cases };

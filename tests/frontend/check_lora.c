@@ -36,8 +36,8 @@ static float *values_of(fp8c_program *p, const fp8c_stored *s)
     void *scale = lora_read(p, scales.name, &n[1]);
     float *value = malloc(sizeof *value * (size_t)(rows * cols));
     for (int64_t i = 0; i < rows * cols; i++) {
-        const int64_t at = scale_at(i / cols, down, rows, mx) * across +
-                           scale_at(i % cols, across, cols, mx);
+        const int64_t at =
+            scale_at(i / cols, down, rows, mx) * across + scale_at(i % cols, across, cols, mx);
         value[i] = f8_decode(F8_E4M3, code[i]) * scale_value(scale, at, mx);
     }
     free(code);
@@ -54,8 +54,8 @@ static fp8c_program *over_values(fp8c_context *ctx, fp8c_program *p)
     for (int i = 0; fp8c_program_stored(p, i, &s) == FP8C_OK; i++) {
         float *value = values_of(p, &s);
         fp8c_program_variable(p, s.variable, &v);
-        ck_assert_int_eq(
-            fp8c_program_write(f32, fp8c_program_find_variable(f32, v.name), value), FP8C_OK);
+        ck_assert_int_eq(fp8c_program_write(f32, fp8c_program_find_variable(f32, v.name), value),
+                         FP8C_OK);
         free(value);
     }
     return f32;
@@ -125,7 +125,8 @@ END_TEST
 START_TEST(learns)
 {
     fp8c_context *ctx = new_context();
-    fp8c_program *p = lora_open(ctx, (fp8c_compile_options){.recipe = "delayed", .stored = "delayed"});
+    fp8c_program *p =
+        lora_open(ctx, (fp8c_compile_options){.recipe = "delayed", .stored = "delayed"});
     const float first = lora_run(p, "micro_step", 1);
     float loss = first;
     for (int i = 0; i < 30; i++) {

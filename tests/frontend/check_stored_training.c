@@ -7,18 +7,18 @@
 #include "tests/shared/suite.h"
 
 /* Where fprop and dgrad scale the weight alike, codes are all that they need. */
-static const char *const alike[] = {"current",         "current {pow2 = true}", "delayed",
-                                    "delayed {history = 2, amax = most_recent}", "block",
-                                    "block {pow2 = true}", "fake"};
+static const char *const alike[] = {
+    "current", "current {pow2 = true}", "delayed", "delayed {history = 2, amax = most_recent}",
+    "block",   "block {pow2 = true}",   "fake"};
 enum { N_ALIKE = sizeof alike / sizeof *alike };
 
 START_TEST(same_bits_as_values)
 {
     const char *under = alike[_i % N_ALIKE], *target = _i < N_ALIKE ? "cpu" : "reference";
     fp8c_context *ctx = new_context();
-    fp8c_program *p[2] = {lora_open(ctx, (fp8c_compile_options){.recipe = under, .target = target}),
-                          lora_open(ctx, (fp8c_compile_options){
-                                             .recipe = under, .stored = under, .target = target})};
+    fp8c_program *p[2] = {
+        lora_open(ctx, (fp8c_compile_options){.recipe = under, .target = target}),
+        lora_open(ctx, (fp8c_compile_options){.recipe = under, .stored = under, .target = target})};
     fp8c_stored s;
     fp8c_variable v;
     size_t n[2][2] = {{0}};
@@ -49,17 +49,20 @@ START_TEST(same_bits_as_values)
 }
 END_TEST
 
-static const char *const recipes[] = {"f32",     "bf16",    "current", "delayed", "block",
-                                      "rowwise", "rowwise_gw_hp", "mxfp8"};
-static const char *const stored[] = {"block",   "rowwise", "current", "delayed", "block",
-                                     "rowwise", "rowwise", "mxfp8"};
+static const char *const recipes[] = {"f32",   "bf16",    "current",       "delayed",
+                                      "block", "rowwise", "rowwise_gw_hp", "mxfp8"};
+static const char *const stored[] = {"block", "rowwise", "current", "delayed",
+                                     "block", "rowwise", "rowwise", "mxfp8"};
 enum { N_RECIPES = sizeof recipes / sizeof *recipes };
 
 /* Nothing else that a compile may choose changes a bit. */
 START_TEST(same_bits_however)
 {
-    static const fp8c_compile_options other[] = {
-        {.threads = 2}, {.no_fuse = 1}, {.requantize = 1}, {.memory_share = 0.5}, {.recompute = "*"}};
+    static const fp8c_compile_options other[] = {{.threads = 2},
+                                                 {.no_fuse = 1},
+                                                 {.requantize = 1},
+                                                 {.memory_share = 0.5},
+                                                 {.recompute = "*"}};
     enum { OTHERS = sizeof other / sizeof *other };
     const int r = _i;
     fp8c_context *ctx = new_context();
@@ -69,9 +72,9 @@ START_TEST(same_bits_however)
         o.recipe = recipes[r];
         o.stored = stored[r];
         snprintf(what, sizeof what, "%s, stored under %s, variant %d", recipes[r], stored[r], i);
-        fp8c_program *p[2] = {lora_open(ctx, (fp8c_compile_options){.recipe = recipes[r],
-                                                                    .stored = stored[r]}),
-                              lora_open(ctx, o)};
+        fp8c_program *p[2] = {
+            lora_open(ctx, (fp8c_compile_options){.recipe = recipes[r], .stored = stored[r]}),
+            lora_open(ctx, o)};
         lora_train_both(p, what);
         fp8c_program_destroy(p[0]);
         fp8c_program_destroy(p[1]);
@@ -94,8 +97,8 @@ START_TEST(explained)
     fp8c_context *ctx = new_context();
     for (int r = 2; r < N_RECIPES; r++) {
         const bool values = r >= 5;
-        fp8c_program *p = lora_open(
-            ctx, (fp8c_compile_options){.recipe = recipes[r], .stored = stored[r]});
+        fp8c_program *p =
+            lora_open(ctx, (fp8c_compile_options){.recipe = recipes[r], .stored = stored[r]});
         fp8c_decision d;
         decision_of(p, "base.down", "fprop", &d);
         ck_assert(d.fp8);
@@ -157,9 +160,9 @@ START_TEST(bytes)
         const char *target, *recipe, *stored;
         int64_t scales; /* bytes, which are aligned to 64 */
     } of[] = {
-        {"cpu", "delayed", "delayed", 64},     {"cpu", "bf16", "block", 64},
+        {"cpu", "delayed", "delayed", 64},      {"cpu", "bf16", "block", 64},
         {"cpu", "rowwise", "rowwise", 1024},    {"cpu", "f32", "mxfp8", 2048},
-        {"sm_90a", "current", "current", 64},  {"sm_90a", "block", "block", 64},
+        {"sm_90a", "current", "current", 64},   {"sm_90a", "block", "block", 64},
         {"sm_90a", "rowwise", "rowwise", 1024}, {"sm_120a", "mxfp8", "mxfp8", 2048},
         {"sm_90a", "bf16", "block", 64},
     };
@@ -172,8 +175,9 @@ START_TEST(bytes)
     ck_assert_int_eq(more - few, 6 * (256 * 256 + of[_i].scales + 256 * 4)); /* and a gain */
     static const char made[] = "weight copies, FP8 copies, workspace, weight codes";
     const int64_t made_few = bytes_of(&o, 2, made), made_more = bytes_of(&o, 8, made);
-    ck_assert_msg(made_more - made_few < 6 * 256 * 256 / 8, "%s, %s: %lld bytes of 2 layers, %lld of 8",
-                  of[_i].target, of[_i].recipe, (long long)made_few, (long long)made_more);
+    ck_assert_msg(made_more - made_few < 6 * 256 * 256 / 8,
+                  "%s, %s: %lld bytes of 2 layers, %lld of 8", of[_i].target, of[_i].recipe,
+                  (long long)made_few, (long long)made_more);
 }
 END_TEST
 
@@ -185,17 +189,22 @@ START_TEST(refused)
         const char *rule, *message;
     } bad[] = {
         {{.recipe = "block", .stored = "block"}, NULL, "stored needs `inference` or `frozen`"},
-        {{.recipe = "block", .stored = "block", .frozen = "wte"}, NULL,
+        {{.recipe = "block", .stored = "block", .frozen = "wte"},
+         NULL,
          "'base.up' is trained, so it can't be stored under block: name it in `frozen`, or keep "
          "its linear in high precision: recipe \"base.up\" = bf16"},
-        {{.recipe = "block", .stored = "block", .frozen = LORA_BASE}, "\"lora.up.a\" = block",
+        {{.recipe = "block", .stored = "block", .frozen = LORA_BASE},
+         "\"lora.up.a\" = block",
          "'lora.up.a' is trained, so it can't be stored under block"},
         {{.recipe = "block", .stored_weights = list, .n_stored_weights = 2, .frozen = LORA_BASE},
-         NULL, "'lora.up.a' is trained, so it can't be stored under block: name it in `frozen`, "
-               "or do not list it"},
-        {{.recipe = "bf16", .stored = "bf16", .frozen = LORA_BASE}, NULL,
+         NULL,
+         "'lora.up.a' is trained, so it can't be stored under block: name it in `frozen`, "
+         "or do not list it"},
+        {{.recipe = "bf16", .stored = "bf16", .frozen = LORA_BASE},
+         NULL,
          "no weight is stored in FP8"},
-        {{.recipe = "block", .stored = "block", .frozen = "base,wte"}, NULL,
+        {{.recipe = "block", .stored = "block", .frozen = "base,wte"},
+         NULL,
          "frozen: no parameter matches 'base'; they are: wte, base.up"},
     };
     fp8c_context *ctx = new_context();

@@ -1,5 +1,5 @@
 /* Frozen parameters on several ranks, stored as FP8 codes or not: every stage of ZeRO has the same
- * bits, and what is frozen keeps its bytes. At stage 3 each rank has its rows of the codes alone. */
+ * bits, and what is frozen keeps its bytes. At stage 3 a rank has its rows of the codes alone. */
 #include "frontend/fp8c_ranks.h"
 #include "tests/shared/api/cli.h"
 #include "tests/shared/api/lora_case.h"
@@ -17,8 +17,12 @@ typedef struct world {
     int64_t bytes[RANKS_MOST];       /* of the frozen parameters */
 } world;
 
-static const char *const base[] = {"wte",           "base.up",          "base.down",
-                                   "base.up_scale", "base.down_scale",  "base.up_scale_inv",
+static const char *const base[] = {"wte",
+                                   "base.up",
+                                   "base.down",
+                                   "base.up_scale",
+                                   "base.down_scale",
+                                   "base.up_scale_inv",
                                    "base.down_scale_inv"};
 static const char *const adapters[] = {"lora.*"};
 enum { N_BASE = sizeof base / sizeof *base };
@@ -87,9 +91,8 @@ static const struct {
     int ranks;
     bool as_values; /* the program that quantizes in each step has the same bits */
 } cases[] = {
-    {"bf16", NULL, 2, true},        {"delayed", "delayed", 3, true},
-    {"current", "current", 2, true}, {"block", "block", 2, true},
-    {"rowwise", "rowwise", 3, false}, {"mxfp8", "mxfp8", 2, false},
+    {"bf16", NULL, 2, true},     {"delayed", "delayed", 3, true},  {"current", "current", 2, true},
+    {"block", "block", 2, true}, {"rowwise", "rowwise", 3, false}, {"mxfp8", "mxfp8", 2, false},
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 

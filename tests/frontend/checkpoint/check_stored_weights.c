@@ -1,6 +1,6 @@
 /* Weights of files for a base that is stored as FP8 codes in a program that trains: values are
- * quantized, codes are taken bit for bit where their scales are of the recipe's kind, and else count
- * for their values. Checkpoints of such a program say how they store what. */
+ * quantized; codes are taken bit for bit where their scales are of the recipe's kind, and else
+ * count for their values. Checkpoints of such a program say how they store what. */
 #include "frontend/checkpoint/safetensors.h"
 #include "tests/shared/api/cli.h"
 #include "tests/shared/api/lora_case.h"
@@ -15,7 +15,7 @@ static void must(fp8c_program *p, fp8c_context *ctx, fp8c_status status)
     ck_assert_ptr_nonnull(p);
 }
 
-/* Writes a file with the weights of seed 7: as values, or as codes of a recipe with their scales. */
+/* Writes a file with the weights of seed 7: as values, or as codes of a recipe with scales. */
 static void write_file(fp8c_context *ctx, const char *path, const char *stored)
 {
     fp8c_module *m = parse(ctx, lora_text);
@@ -45,7 +45,8 @@ static void write_file(fp8c_context *ctx, const char *path, const char *stored)
 }
 
 /* The base of a file; adapters keep what they begin with. */
-static fp8c_program *load(fp8c_context *ctx, const char *under, const char *stored, const char *path)
+static fp8c_program *load(fp8c_context *ctx, const char *under, const char *stored,
+                          const char *path)
 {
     static const char *const adapters[] = {"lora.*"};
     const fp8c_load_options o = {.struct_size = sizeof o,
@@ -73,8 +74,8 @@ static void same_stored(fp8c_program *a, fp8c_program *b, const char *what)
     ck_assert_int_eq(n, 2);
 }
 
-/* From values and from codes of the same recipe: the same codes, those of an export. Where fprop and
- * dgrad scale the weight alike, the training is that of a program that keeps the values. */
+/* From values and from codes of the same recipe: the same codes, those of an export. Where fprop
+ * and dgrad scale the weight alike, the training is that of a program that keeps the values. */
 START_TEST(values_and_codes)
 {
     const char *under = recipes[_i];

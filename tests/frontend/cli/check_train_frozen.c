@@ -167,8 +167,10 @@ END_TEST
 /* A training by fp8c_train.h has the file of the command. */
 START_TEST(library)
 {
-    const fp8c_compile_options compile = {
-        .struct_size = sizeof compile, .recipe = "block", .frozen = "wte,base.*", .stored = "block"};
+    const fp8c_compile_options compile = {.struct_size = sizeof compile,
+                                          .recipe = "block",
+                                          .frozen = "wte,base.*",
+                                          .stored = "block"};
     const char *files[] = {data};
     char path[2][PATH];
     fp8c_context *ctx;
@@ -177,11 +179,11 @@ START_TEST(library)
     fp8c_training_step step = {.struct_size = sizeof step};
     snprintf(path[0], sizeof path[0], "%s", f8_cli_temp("command"));
     snprintf(path[1], sizeof path[1], "%s", f8_cli_temp("library"));
-    f8_cli_ok(F8_CLI(TRAIN, "--recipe", "block", "--stored", "block", "--seed", "3", "--save",
-                     path[0]));
+    f8_cli_ok(
+        F8_CLI(TRAIN, "--recipe", "block", "--stored", "block", "--seed", "3", "--save", path[0]));
     ck_assert_int_eq(fp8c_context_create(NULL, &ctx), FP8C_OK);
-    ck_assert_int_eq(
-        fp8c_module_parse(ctx, lora, sizeof lora - 1, "lora.f8", NULL, 0, &module), FP8C_OK);
+    ck_assert_int_eq(fp8c_module_parse(ctx, lora, sizeof lora - 1, "lora.f8", NULL, 0, &module),
+                     FP8C_OK);
     const fp8c_training_options o = {.struct_size = sizeof o,
                                      .compile = &compile,
                                      .data = files,

@@ -81,8 +81,8 @@ static inline float lora_update(fp8c_program *p)
                                          fp8c_program_find_port(p, f, FP8C_OUTPUT, "grad_norm"));
 }
 
-static const char *const lora_trained[] __attribute__((unused)) = {
-    "lora.up.a", "lora.up.b", "lora.down.a", "lora.down.b", "lora.bias"};
+static const char *const lora_trained[]
+    __attribute__((unused)) = {"lora.up.a", "lora.up.b", "lora.down.a", "lora.down.b", "lora.bias"};
 enum { LORA_TRAINED = sizeof lora_trained / sizeof *lora_trained, LORA_UPDATES = 3 };
 
 /* A program of the text with the base frozen. */
