@@ -128,6 +128,39 @@ START_TEST(added)
 }
 END_TEST
 
+/* The frozen weights of a pair may be codes: the same bits as from values. */
+START_TEST(stored)
+{
+    static const char *const under[] = {"current", "block", "delayed"};
+    const char *name = under[_i];
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, layer);
+    static pair_values in, out[2];
+    for (int i = 0; i < 2; i++) {
+        fp8c_compile_options o = recipe(name);
+        o.pair = 1;
+        o.gradients_of = "x";
+        o.frozen = "up,down";
+        o.stored = i ? name : NULL;
+        fp8c_program *p = compile(ctx, m, &o);
+        fp8c_stored s;
+        ck_assert_int_eq(fp8c_program_stored(p, 1, &s), i ? FP8C_OK : FP8C_ERR_INPUT);
+        ck_assert_int_eq(fp8c_program_initialize(p, 7), FP8C_OK);
+        pair_step(p, !strcmp(name, "delayed"), &in, &out[i]);
+        pair_forget(&in, "saved.");
+        fp8c_program_destroy(p);
+    }
+    static const char *const names[] = {"y", "dx", "ln", "bias"};
+    for (int i = 0; i < 4; i++)
+        ck_assert_msg(pair_equal(&out[0], &out[1], names[i]), "%s: %s", name, names[i]);
+    pair_end(&in);
+    pair_end(&out[0]);
+    pair_end(&out[1]);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 START_TEST(refused)
 {
     static const struct {
@@ -163,6 +196,7 @@ Suite *f8_suite(void)
     TCase *t = tcase_create("frozen");
     tcase_add_loop_test(t, gradients, 0, N_CASES * N_RECIPES);
     tcase_add_test(t, added);
+    tcase_add_loop_test(t, stored, 0, 3);
     tcase_add_test(t, refused);
     suite_add_tcase(s, t);
     return s;

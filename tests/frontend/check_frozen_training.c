@@ -170,6 +170,26 @@ START_TEST(delayed_scale)
 }
 END_TEST
 
+/* A pair may train by itself, too (train_step). */
+START_TEST(beside_a_pair)
+{
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, lora_text);
+    fp8c_compile_options o = recipe("bf16");
+    o.frozen = LORA_BASE;
+    o.pair = o.train_step = 1;
+    fp8c_program *p[2] = {lora_open(ctx, (fp8c_compile_options){.recipe = "bf16"}),
+                          compile(ctx, m, &o)};
+    ck_assert_int_ge(fp8c_program_function(p[1], "backward"), 0);
+    ck_assert_int_eq(fp8c_program_initialize(p[1], 5), FP8C_OK);
+    lora_train_both(p, "a pair");
+    fp8c_program_destroy(p[0]);
+    fp8c_program_destroy(p[1]);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 START_TEST(refused)
 {
     static const struct {
@@ -201,6 +221,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, same_gradients, 0, 2 * N_RECIPES);
     tcase_add_loop_test(t, as_constants, 0, N_RECIPES - 1); /* delayed: delayed_scale */
     tcase_add_test(t, delayed_scale);
+    tcase_add_test(t, beside_a_pair);
     tcase_add_test(t, refused);
     suite_add_tcase(s, t);
     return s;

@@ -49,6 +49,34 @@ START_TEST(same_bits_as_values)
 }
 END_TEST
 
+/* A base that is declared bf16 begins with the values that bf16 has. */
+START_TEST(bf16_base)
+{
+    char text[sizeof lora_text + 8];
+    snprintf(text, sizeof text, "%s", lora_text);
+    for (char *at = text; (at = strstr(at, "param base.")); at++) {
+        char *f32 = strstr(at, "f32[");
+        memmove(f32 + 1, f32, strlen(f32) + 1);
+        memcpy(f32, "bf16", 4);
+    }
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, text);
+    fp8c_program *p[2];
+    for (int i = 0; i < 2; i++) {
+        fp8c_compile_options o = recipe("current");
+        o.frozen = LORA_BASE;
+        o.stored = i ? "current" : NULL;
+        p[i] = compile(ctx, m, &o);
+        ck_assert_int_eq(fp8c_program_initialize(p[i], 5), FP8C_OK);
+    }
+    lora_train_both(p, "a base of bf16");
+    fp8c_program_destroy(p[0]);
+    fp8c_program_destroy(p[1]);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 static const char *const recipes[] = {"f32",   "bf16",    "current",       "delayed",
                                       "block", "rowwise", "rowwise_gw_hp", "mxfp8"};
 static const char *const stored[] = {"block", "rowwise", "current", "delayed",
@@ -229,6 +257,7 @@ Suite *f8_suite(void)
     TCase *t = tcase_create("stored_training");
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_loop_test(t, same_bits_as_values, 0, 2 * N_ALIKE);
+    tcase_add_test(t, bf16_base);
     tcase_add_loop_test(t, same_bits_however, 0, N_RECIPES);
     tcase_add_test(t, explained);
     tcase_add_loop_test(t, bytes, 0, 9);
