@@ -148,6 +148,29 @@ START_TEST(goes_on)
 }
 END_TEST
 
+/* A file that is compiled ahead of time stores them, too, and begins with the same values. */
+START_TEST(compiled_file)
+{
+    const char *path = f8_cli_temp("lora.f8x");
+    fp8c_context *ctx = new_context();
+    fp8c_module *m = parse(ctx, lora_text);
+    fp8c_compile_options o = recipe("block");
+    o.stored = "block";
+    o.frozen = LORA_BASE;
+    const fp8c_open_options how = {.struct_size = sizeof how, .threads = 1};
+    fp8c_program *p[2] = {lora_open(ctx, o), NULL};
+    must(p[0], ctx, fp8c_compile_file(m, &o, 1, path));
+    must(p[0], ctx, fp8c_program_open(ctx, path, &how, &p[1]));
+    must(p[1], ctx, fp8c_program_initialize(p[1], 5));
+    same_stored(p[0], p[1], "an opened file");
+    lora_train_both(p, "an opened file");
+    fp8c_program_destroy(p[0]);
+    fp8c_program_destroy(p[1]);
+    fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("stored_weights");
@@ -157,6 +180,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, values_and_codes, 0, N_RECIPES);
     tcase_add_loop_test(t, other_scales, 0, ALIKE);
     tcase_add_loop_test(t, goes_on, 0, N_RECIPES);
+    tcase_add_test(t, compiled_file);
     suite_add_tcase(s, t);
     return s;
 }
