@@ -128,11 +128,14 @@ START_TEST(added)
 }
 END_TEST
 
-/* The frozen weights of a pair may be codes: the same bits as from values. */
+/* The frozen weights of a pair may be codes: the same bits as from values. Where dgrad multiplies
+ * what they stand for, the same bits without fusion; forward saves nothing of them. */
 START_TEST(stored)
 {
-    static const char *const under[] = {"current", "block", "delayed"};
-    const char *name = under[_i];
+    static const char *const under[] = {"current", "block",   "delayed", "rowwise",
+                                        "mxfp8",   "bf16",    "f32"};
+    const char *name = under[_i], *codes = _i < 5 ? name : "block";
+    int n;
     fp8c_context *ctx = new_context();
     fp8c_module *m = parse(ctx, layer);
     static pair_values in, out[2];
@@ -141,10 +144,16 @@ START_TEST(stored)
         o.pair = 1;
         o.gradients_of = "x";
         o.frozen = "up,down";
-        o.stored = i ? name : NULL;
+        o.stored = i || _i > 2 ? codes : NULL;
+        o.no_fuse = !i && _i > 2;
         fp8c_program *p = compile(ctx, m, &o);
         fp8c_stored s;
-        ck_assert_int_eq(fp8c_program_stored(p, 1, &s), i ? FP8C_OK : FP8C_ERR_INPUT);
+        ck_assert_int_eq(fp8c_program_stored(p, 1, &s), o.stored ? FP8C_OK : FP8C_ERR_INPUT);
+        o.stored = NULL; /* values: forward saves none of these either */
+        fp8c_program *values = compile(ctx, m, &o);
+        ck_assert_int_eq(pair_saved_bytes(p, "forward", &n),
+                         pair_saved_bytes(values, "forward", &n));
+        fp8c_program_destroy(values);
         ck_assert_int_eq(fp8c_program_initialize(p, 7), FP8C_OK);
         pair_step(p, !strcmp(name, "delayed"), &in, &out[i]);
         pair_forget(&in, "saved.");
@@ -196,7 +205,7 @@ Suite *f8_suite(void)
     TCase *t = tcase_create("frozen");
     tcase_add_loop_test(t, gradients, 0, N_CASES * N_RECIPES);
     tcase_add_test(t, added);
-    tcase_add_loop_test(t, stored, 0, 3);
+    tcase_add_loop_test(t, stored, 0, 7);
     tcase_add_test(t, refused);
     suite_add_tcase(s, t);
     return s;
