@@ -12,6 +12,16 @@ static const char *const alike[] = {
     "block",   "block {pow2 = true}",   "fake"};
 enum { N_ALIKE = sizeof alike / sizeof *alike };
 
+/* The bytes of all variables that the base has, under whatever name. */
+static int64_t base_bytes(fp8c_program *p)
+{
+    fp8c_variable v;
+    int64_t sum = 0;
+    for (int i = 0; fp8c_program_variable(p, i, &v) == FP8C_OK; i++)
+        sum += strstr(v.name, "base.") ? fp8c_type_bytes(&v.type) : 0;
+    return sum;
+}
+
 START_TEST(same_bits_as_values)
 {
     const char *under = alike[_i % N_ALIKE], *target = _i < N_ALIKE ? "cpu" : "reference";
@@ -31,6 +41,7 @@ START_TEST(same_bits_as_values)
         }
     }
     ck_assert_int_eq(fp8c_program_stored(p[1], 2, &s), FP8C_ERR_INPUT);
+    ck_assert_int_eq(base_bytes(p[1]), 2 * 96 * 160 + (int64_t)(n[0][1] + n[1][1]));
     lora_train_both(p, under);
     for (int i = 0; i < 2; i++) {
         fp8c_program_stored(p[1], i, &s);
