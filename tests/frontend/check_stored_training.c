@@ -63,15 +63,8 @@ END_TEST
 /* A base that is declared bf16 begins with the values that bf16 has. */
 START_TEST(bf16_base)
 {
-    char text[sizeof lora_text + 8];
-    snprintf(text, sizeof text, "%s", lora_text);
-    for (char *at = text; (at = strstr(at, "param base.")); at++) {
-        char *f32 = strstr(at, "f32[");
-        memmove(f32 + 1, f32, strlen(f32) + 1);
-        memcpy(f32, "bf16", 4);
-    }
     fp8c_context *ctx = new_context();
-    fp8c_module *m = parse(ctx, text);
+    fp8c_module *m = parse(ctx, lora_text_bf16());
     fp8c_program *p[2];
     for (int i = 0; i < 2; i++) {
         fp8c_compile_options o = recipe("current");
@@ -84,6 +77,36 @@ START_TEST(bf16_base)
     fp8c_program_destroy(p[0]);
     fp8c_program_destroy(p[1]);
     fp8c_module_destroy(m);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
+/* A dim that is a bound: each of its values has a plan of its own over one base. */
+START_TEST(any_rows)
+{
+    char text[sizeof lora_text + 8];
+    snprintf(text, sizeof text, "%s", lora_text);
+    char *bound = strstr(text, "N = 32");
+    memmove(bound + 3, bound + 2, strlen(bound + 2) + 1);
+    memcpy(bound, "N <= 32", 7);
+    fp8c_context *ctx = new_context();
+    fp8c_module *m[2] = {parse(ctx, text)};
+    const fp8c_dim dim = {"N", 17};
+    ck_assert_int_eq(
+        fp8c_module_parse(ctx, lora_text, strlen(lora_text), "lora.f8", &dim, 1, &m[1]), FP8C_OK);
+    fp8c_program *p[2];
+    for (int i = 0; i < 2; i++) {
+        fp8c_compile_options o = recipe("delayed");
+        o.frozen = LORA_BASE;
+        o.stored = "delayed";
+        p[i] = compile(ctx, m[i], &o);
+        fp8c_module_destroy(m[i]);
+        ck_assert_int_eq(fp8c_program_initialize(p[i], 5), FP8C_OK);
+    }
+    ck_assert_msg(fp8c_program_set_dim(p[0], "N", 17) == FP8C_OK, "%s", fp8c_context_message(ctx));
+    lora_train_both(p, "17 rows of 32");
+    fp8c_program_destroy(p[0]);
+    fp8c_program_destroy(p[1]);
     fp8c_context_destroy(ctx);
 }
 END_TEST
@@ -269,6 +292,7 @@ Suite *f8_suite(void)
     tcase_set_timeout(t, TIMEOUT);
     tcase_add_loop_test(t, same_bits_as_values, 0, 2 * N_ALIKE);
     tcase_add_test(t, bf16_base);
+    tcase_add_test(t, any_rows);
     tcase_add_loop_test(t, same_bits_however, 0, N_RECIPES);
     tcase_add_test(t, explained);
     tcase_add_loop_test(t, bytes, 0, 9);

@@ -12,6 +12,7 @@ enum { UPDATES = 2, VALUES = 2 * UPDATES + 1 };
 typedef struct world {
     const char *recipe, *stored;
     const char *weights; /* a file, of the base alone */
+    bool bf16;           /* the base is declared so */
     int zero;
     float value[RANKS_MOST][VALUES]; /* losses and norms */
     int64_t bytes[RANKS_MOST];       /* of the frozen parameters */
@@ -32,7 +33,7 @@ static void body(const fp8c_comm *comm, void *user)
     world *w = user;
     float *value = w->value[comm->rank];
     fp8c_context *ctx = new_context();
-    fp8c_module *m = parse(ctx, lora_text);
+    fp8c_module *m = parse(ctx, w->bf16 ? lora_text_bf16() : lora_text);
     fp8c_compile_options o = recipe(w->recipe);
     o.stored = w->stored;
     o.frozen = LORA_BASE;
@@ -72,10 +73,10 @@ static void body(const fp8c_comm *comm, void *user)
 }
 
 /* Writes the values of another seed. */
-static void write_weights(const char *path)
+static void write_weights(const char *path, bool bf16)
 {
     fp8c_context *ctx = new_context();
-    fp8c_module *m = parse(ctx, lora_text);
+    fp8c_module *m = parse(ctx, bf16 ? lora_text_bf16() : lora_text);
     fp8c_compile_options o = recipe("f32");
     o.inference = 1;
     fp8c_program *p = compile(ctx, m, &o);
@@ -90,9 +91,12 @@ static const struct {
     const char *recipe, *stored;
     int ranks;
     bool as_values; /* the program that quantizes in each step has the same bits */
+    bool bf16;
 } cases[] = {
-    {"bf16", NULL, 2, true},     {"delayed", "delayed", 3, true},  {"current", "current", 2, true},
-    {"block", "block", 2, true}, {"rowwise", "rowwise", 3, false}, {"mxfp8", "mxfp8", 2, false},
+    {"bf16", NULL, 2, true, false},         {"bf16", NULL, 3, true, true},
+    {"delayed", "delayed", 3, true, false}, {"current", "current", 2, true, false},
+    {"block", "block", 2, true, false},     {"rowwise", "rowwise", 3, false, false},
+    {"mxfp8", "mxfp8", 2, false, false},    {"current", "current", 2, true, true},
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 
@@ -103,11 +107,12 @@ START_TEST(stages)
     int64_t whole = 0;
     char path[4096];
     snprintf(path, sizeof path, "%s", f8_cli_temp("weights"));
-    write_weights(path);
+    write_weights(path, cases[_i].bf16);
     for (int zero = cases[_i].as_values ? -1 : 0; zero < 4; zero++) {
         world w = {.recipe = cases[_i].recipe,
                    .stored = zero < 0 ? NULL : cases[_i].stored,
                    .weights = path,
+                   .bf16 = cases[_i].bf16,
                    .zero = zero};
         ranks_run(ranks, body, &w, NULL);
         if (zero == (cases[_i].as_values ? -1 : 0))

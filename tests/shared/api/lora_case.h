@@ -30,6 +30,19 @@ static const char lora_text[] __attribute__((unused)) =
     "recipe \"lora.*\" = bf16\n"
     "recipe \"head\" = bf16\n";
 
+/* The same text, but the base is declared bf16. */
+static inline const char *lora_text_bf16(void)
+{
+    static _Thread_local char text[sizeof lora_text + 8];
+    snprintf(text, sizeof text, "%s", lora_text);
+    for (char *at = text; (at = strstr(at, "param base.")); at++) {
+        char *f32 = strstr(at, "f32[");
+        memmove(f32 + 1, f32, strlen(f32) + 1);
+        memcpy(f32, "bf16", 4);
+    }
+    return text;
+}
+
 /* A variable's bytes, which the caller frees. NULL: there is no such variable. */
 static inline void *lora_read(fp8c_program *p, const char *name, size_t *bytes)
 {
