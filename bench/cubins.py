@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Kernels as the GPU's instructions, without a GPU: what a compile for sm_90a made.
+"""Kernels as the GPU's instructions, without a GPU: what a compile for sm_90a or sm_89 made.
 
-usage: python3 bench/cubins.py BUILD [--all] MODEL:RECIPE ...      such as gpt2_124m:delayed
+usage: python3 bench/cubins.py BUILD [--all] [--target sm_89] MODEL:RECIPE ...    such as gpt2_124m:delayed
 
 For each kernel: registers, bytes of spills and of shared memory, occupancy, calls, instructions,
 and its share of the bytes that the row kernels of micro_step read and write. `i/e` is the number of
 instructions an element: those of a turn of the loop around all others, each inner loop counted by its
 turns where its bound is a number and once where it is not, over the elements that a thread computes in
-that turn. LDG.C counts loads by the read-only path. `bulk` is the share of the rows' bytes that bulk copies
-bring, and `KiB/SM` what of them is under way on a multiprocessor while its warps wait: the chunks of all
-rings of a block, times its resident blocks. Without --all only kernels
+that turn. LDG.C counts loads by the read-only path. `ring` is the share of the rows' bytes that bulk copies
+or other asynchronous copies bring, and `KiB/SM` what of them is under way on a multiprocessor while its warps
+wait: the chunks of all rings of a block, times its resident blocks. Without --all only kernels
 with at least 1% of the bytes, or with something amiss (!), are listed: a call in a row kernel, a
 spill, or an occupancy below 50% with 1% of the bytes. Exits with 1 if anything is amiss. The batch
 is 8. FP8C_NVDISASM names nvdisasm, which the Python package nvidia-cuda-nvdisasm has; otherwise it
@@ -22,25 +22,28 @@ import subprocess
 import sys
 import tempfile
 
-# A multiprocessor of compute capability 9.0.
-THREADS, REGISTERS, BLOCKS, SHARED, RESERVED = 2048, 65536, 32, 233472, 1024
+# A multiprocessor, by target.
+THREADS = {"sm_89": 1536, "sm_90a": 2048}
+BLOCKS = {"sm_89": 24, "sm_90a": 32}
+SHARED = {"sm_89": 102400, "sm_90a": 233472}
+REGISTERS, RESERVED = 65536, 1024
 
 
-def resident(registers, threads, shared):
+def resident(target, registers, threads, shared):
     """Blocks that a multiprocessor has at once."""
     warps = (threads + 31) // 32
     of_warp = (registers * 32 + 255) // 256 * 256
     by_registers = REGISTERS // of_warp // 4 * 4 // warps
-    by_shared = SHARED // ((shared + RESERVED + 127) // 128 * 128)
-    return min(by_registers, by_shared, BLOCKS, THREADS // (32 * warps))
+    by_shared = SHARED[target] // ((shared + RESERVED + 127) // 128 * 128)
+    return min(by_registers, by_shared, BLOCKS[target], THREADS[target] // (32 * warps))
 
 
-def by_bulk(text):
-    """Of the bytes that rows of the kernel are loaded from, the share that bulk copies bring."""
+def by_ring(text):
+    """Of the bytes that rows of the kernel are loaded from, the share that asynchronous copies bring."""
     size = {"f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4}
     read = {b: size.get(t, 1) for b, t in re.findall(r"buffer (\d+): read (\w+) full", text)}
     copied = {b for n, b in re.findall(r"%(\d+)\.\d+ . full = load buffer (\d+)", text)
-              if re.search(rf"f8_bulk_copy\(.*\bg{n}\b", text)}
+              if re.search(rf"f8_(?:bulk_copy|copy_vector<.*>)\(.*\bg{n}\b", text)}
     return sum(n for b, n in read.items() if b in copied) / max(1, sum(read.values()))
 
 
@@ -72,13 +75,18 @@ def operation(text):
     return words[1] if words[0].startswith("@") else words[0]
 
 
+def is_way_out(lines, n):
+    """On sm_89 a loop may end with a branch back, before which a CALL that never returns leaves it."""
+    return operation(lines[n]) == "CALL.REL.NOINC" and operation((lines + ["NOP"])[n + 1]) == "BRA"
+
+
 def trips(body):
     """Turns of a loop: its counter's bound over its step, which the branch at the end shows. Threads that
     share a loop of few turns make a part of one each: the counter begins below 0 then. 1: the bound is no
     number, as the rows of a block."""
-    predicate, bound, counter = re.match(r"@!?(U?P\d)|", body[-1]).group(1), None, None
-    at = len(body) - 1
-    for at, text in reversed(list(enumerate(body[:-1]))):
+    at = len(body) - (2 if len(body) > 1 and is_way_out(body, len(body) - 2) else 1)
+    predicate, bound, counter = re.match(r"@!?(U?P\d)|", body[at]).group(1), None, None
+    for at, text in reversed(list(enumerate(body[:at]))):
         words = re.split(r"[ ,]+", re.sub(r"\.reuse", "", text))
         if operation(text).startswith("PLOP3") and words[1] == predicate:
             predicate = next((w.lstrip("!") for w in words[2:] if w.lstrip("!").startswith("UP")), None)
@@ -148,9 +156,9 @@ def elements(text):
     return most
 
 
-def command(build, model, recipe, *arguments):
+def command(build, target, model, recipe, *arguments):
     subprocess.run([build + "/fp8c", *arguments[:1], f"frontend/models/{model}.f8", "-D", "B=8",
-                    "--target", "sm_90a", "--recipe", recipe, *arguments[1:]], check=True,
+                    "--target", target, "--recipe", recipe, *arguments[1:]], check=True,
                    stdout=subprocess.DEVNULL)
 
 
@@ -168,13 +176,13 @@ def bodies(file):
             for symbol, head, body in zip(parts[1::2], before, parts[2::2])}
 
 
-def look(build, model, recipe, folder):
+def look(build, target, model, recipe, folder):
     """A row for each kernel of a plan, those with most bytes first."""
     files = {n: f"{folder}/{n}" for n in ("cubin", "cuda", "report", "steps")}
     for what in ("cubin", "cuda"):
-        command(build, model, recipe, "compile", "--emit", what, "-o", files[what])
-    command(build, model, recipe, "compile", "--emit", "report", "--json", files["report"])
-    command(build, model, recipe, "explain", "--kernels", "--json", files["steps"])
+        command(build, target, model, recipe, "compile", "--emit", what, "-o", files[what])
+    command(build, target, model, recipe, "compile", "--emit", "report", "--json", files["report"])
+    command(build, target, model, recipe, "explain", "--kernels", "--json", files["steps"])
     moved = {}
     for s in records(files["steps"], "kernel"):
         if s["function"] == "micro_step" and s["kind"] == "kernel":
@@ -186,16 +194,17 @@ def look(build, model, recipe, folder):
             "kernel": k["symbol"], "name": k["name"], "registers": k["registers"],
             "spills": k["spill_stores"] + k["spill_loads"],
             "shared": k["shared"] + k["shared_dynamic"],
-            "blocks": resident(k["registers"], k["threads"], k["shared"] + k["shared_dynamic"]),
-            "threads": k["threads"], "bulk": k["bulk"], "by_bulk": by_bulk(text[k["symbol"]]),
-            "calls": sum(operation(t).startswith("CALL") for t in lines),
+            "blocks": resident(target, k["registers"], k["threads"], k["shared"] + k["shared_dynamic"]),
+            "threads": k["threads"], "bulk": k["bulk"], "by_ring": by_ring(text[k["symbol"]]),
+            "calls": sum(operation(t).startswith("CALL") and not is_way_out(lines, n)
+                         for n, t in enumerate(lines)),
             "instructions": sum(operation(t) != "NOP" for t in lines),
             "constant_loads": sum("CONSTANT" in operation(t) for t in lines),
             "each": executed(code[k["symbol"]]) / elements(text[k["symbol"]]),
             "gelu": "f8_fn_gelu" in text[k["symbol"]],
             "share": moved.get(k["hash"], 0) / max(1, sum(moved.values()))})
     for r in rows:
-        r["occupancy"] = r["blocks"] * ((r["threads"] + 31) // 32 * 32) / THREADS
+        r["occupancy"] = r["blocks"] * ((r["threads"] + 31) // 32 * 32) / THREADS[target]
     return sorted(rows, key=lambda r: -r["share"])
 
 
@@ -206,12 +215,12 @@ def amiss(r):
 
 def show(title, rows, everything):
     print(f"\n{title}\n{'kernel':27} regs spills shared  occ. calls instr. LDG.C   i/e bytes  "
-          "bulk KiB/SM  name")
+          "ring KiB/SM  name")
     for r in rows:
         if everything or r["share"] >= .01 or amiss(r):
             print(f"{r['kernel']:27} {r['registers']:4} {r['spills']:6} {r['shared']:6} "
                   f"{r['occupancy']:4.0%} {r['calls']:5} {r['instructions']:6} "
-                  f"{r['constant_loads']:5} {r['each']:5.1f} {r['share']:5.1%} {r['by_bulk']:5.0%} "
+                  f"{r['constant_loads']:5} {r['each']:5.1f} {r['share']:5.1%} {r['by_ring']:5.0%} "
                   f"{r['bulk'] * r['blocks'] // 1024:6}  {r['name']}"
                   f"{' (GELU)' if r['gelu'] else ''}{' !' if amiss(r) else ''}")
     own = [r for r in rows if r["kernel"].startswith("rows_")]
@@ -223,14 +232,17 @@ def show(title, rows, everything):
 
 def main(arguments):
     everything = "--all" in arguments
-    names = [a for a in arguments if a != "--all"]
-    if len(names) < 2 or any(n.count(":") != 1 for n in names[1:]):
+    names, target = [a for a in arguments if a != "--all"], "sm_90a"
+    if "--target" in names[:-1]:
+        at = names.index("--target")
+        target, names = names[at + 1], names[:at] + names[at + 2:]
+    if len(names) < 2 or any(n.count(":") != 1 for n in names[1:]) or target not in THREADS:
         print(__doc__, file=sys.stderr)
         return 2
     bad = False
     for name in names[1:]:
         with tempfile.TemporaryDirectory() as folder:
-            rows = look(names[0], *name.split(":"), folder)
+            rows = look(names[0], target, *name.split(":"), folder)
         show(name, rows, everything)
         bad |= any(map(amiss, rows))
     return 1 if bad else 0

@@ -116,8 +116,8 @@ typedef struct fp8c_kernel {
     int32_t threads, multi;    /* threads of a block; multi: one launch runs it on many tensors */
     int64_t registers, stack, spill_stores, spill_loads; /* of a thread; the last three in bytes */
     int64_t shared, shared_dynamic;                      /* bytes of a block */
-    int64_t bulk; /* bytes of bulk copies from memory that a block has under way; 0: it has none */
-    double seconds;            /* its share of the time to compile its image */
+    int64_t bulk;   /* bytes of asynchronous copies that a block has under way; 0: it has none */
+    double seconds; /* its share of the time to compile its image */
 } fp8c_kernel;
 /* Ends a loop. */
 FP8C_API fp8c_status fp8c_program_kernel(const fp8c_program *program, int index, fp8c_kernel *out);

@@ -93,6 +93,15 @@ $(BUILD)/tests/fp8c_slow_gemm: $(call object,tests/faults/slow_gemm.c $(CLI)) $(
 	@mkdir -p $(@D)
 	@echo "  link $@"
 	@$(CC) $(CFLAGS) $(LINK_$(VARIANT)) $(FAST_LINKER) -o $@ $^ $(SLOW_GEMM) $(LDLIBS) -ljansson
+# Tests that measure GEMMs in cold caches, and the command that some of them run, sweep little memory
+# (tests/shared/measure/small_caches.c).
+SMALL_CACHES := -Wl,--wrap=f8_measure_cache_bytes
+$(BUILD)/tests/fp8c_small_caches: $(call object,tests/shared/measure/small_caches.c $(CLI)) $(LIBRARY)
+	@mkdir -p $(@D)
+	@echo "  link $@"
+	@$(CC) $(CFLAGS) $(LINK_$(VARIANT)) $(FAST_LINKER) -o $@ $^ $(SMALL_CACHES) $(LDLIBS) -ljansson
+$(addprefix $(BUILD)/tests/check_,model_only suites tune_diff tune_gemms tune_signals): | $(BUILD)/tests/fp8c_small_caches
+$(BUILD)/tests/check_session: private CHECK += $(SMALL_CACHES)
 $(BUILD)/fuzz_f8x: $(call object,$(PACKAGE))
 $(BUILD)/fuzz_%: $(BUILD)/obj/tests/fuzz/fuzz_%.o $(call object,$(LANGUAGE))
 	@echo "  link $@"
@@ -108,7 +117,7 @@ EMULATOR_FLAGS := -std=c17 -D_GNU_SOURCE -g -O2 -ffp-contract=off -Wall -Wextra 
 EMULATOR_LIBRARIES := $(addprefix $(EMULATOR)/,libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13 \
                         libcudnn.so.9 libnccl.so.2 libnvidia-ml.so.1)
 emulated = $(patsubst %,$(EMULATOR)/obj/%.o,common $(1))
-$(EMULATOR)/libcuda.so.1: $(call emulated,block bulk device fault fiber graph memory module record stream warp)
+$(EMULATOR)/libcuda.so.1: $(call emulated,block bulk copies device fault fiber graph memory module record stream warp)
 $(EMULATOR)/libnvrtc.so.13: $(call emulated,nvrtc nvrtc_compile object text)
 $(EMULATOR)/libcublasLt.so.13: $(call emulated,cublaslt cublaslt_limits gemm)
 $(EMULATOR)/libcudnn.so.9: $(call emulated,cudnn/descriptor cudnn/engine cudnn/evaluate)
@@ -162,10 +171,11 @@ check-kernels: deps
 check-additions: deps
 	@CC='$(CC)' BUILD=$(BUILD) tests/additions/run $(KIND)
 
-# The programs that compile a kernel for one architecture in `make check` (tests/README.md).
+# The programs that compile some kernels, for one architecture, in `make check` (tests/README.md):
+# their test cases "nvrtc".
 NVRTC := check_cuda_kernels check_cuda_rows_text check_cuda_attention
 check-nvrtc: deps
-	@FP8C_NVRTC=all tests/run $(NVRTC)
+	@FP8C_NVRTC=all CK_RUN_CASE=nvrtc tests/run $(NVRTC)
 
 # No part of `make check`: PyTorch is 3 GB to fetch.
 check-torch: deps

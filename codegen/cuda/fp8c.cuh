@@ -224,6 +224,22 @@ F8_DEV void f8_copy_async16(void *shared, const void *global, bool valid)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :: "r"(at), "l"(global), "r"(valid ? 16 : 0) : "memory");
 }
+/* A thread's vector of BYTES bytes, 8, 16 or 32, from global to shared memory, both aligned to 8 or 16
+ * bytes. Two accesses have half a sector of 32 bytes each; the first leaves the other half in L1. */
+template <int BYTES> F8_DEV void f8_copy_vector(void *shared, const void *global)
+{
+    const f8_u32 at = (f8_u32)__cvta_generic_to_shared(shared);
+    if constexpr (BYTES == 16) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(global) : "memory");
+    } else if constexpr (BYTES == 8) {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(at), "l"(global) : "memory");
+    } else {
+        static_assert(BYTES == 32, "a vector of 8 columns");
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 16;\n"
+                     "cp.async.ca.shared.global [%0 + 16], [%1 + 16], 16;"
+                     ::"r"(at), "l"(global) : "memory");
+    }
+}
 /* Bulk copies from global to shared memory, from compute capability 9.0 on. `bytes` and both addresses
  * are multiples of 16. A barrier in shared memory counts the bytes that arrive.
  *

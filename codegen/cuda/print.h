@@ -40,16 +40,18 @@ typedef enum f8_cuda_near {
     F8_CUDA_OWN
 } f8_cuda_near;
 
-/* A warp's row comes to shared memory by bulk copies, a chunk of some vectors of all its threads at
- * once, into a ring of chunks that only this warp reads. When the warp has read a chunk, one thread
- * begins the copies of the chunk that takes its place: of the same stage, or of the next stage that
+/* A warp's row comes to shared memory by asynchronous copies, a chunk of some vectors of all its
+ * threads at once, into a ring of chunks that only this warp reads. When a chunk has been read, the
+ * copies of the chunk that takes its place begin: of the same stage, or of the next stage that
  * loads, or of the warp's next row. */
 typedef struct f8_cuda_ring {
     int chunks;       /* of a warp; 0: there is no ring */
-    int vectors;      /* of a thread in a chunk: 1, or all for which tiles are filled at once */
+    bool bulk;        /* one thread begins bulk copies for its warp; else each copies its vector */
+    int vectors;      /* of a thread in a chunk: 1; or, bulk, all for which tiles are filled at once
+                       */
     int64_t chunk;    /* bytes: of all loads, though a stage may take a part of them alone */
     int64_t at;       /* byte offset of all rings */
-    int64_t barriers; /* byte offset of the barriers, 8 bytes a chunk */
+    int64_t barriers; /* bulk: byte offset of the barriers, 8 bytes a chunk */
 } f8_cuda_ring;
 
 typedef struct f8_cuda_layout {

@@ -2,8 +2,8 @@
  * rows_vector.c (loads, arithmetic and stores of a vector of columns), rows_blocks.c (values of
  * blocks of columns), rows_group.c (rows shared by groups of threads: stages), rows_reduce.c (their
  * reductions), rows_tiles.c (column reductions and transposed stores) and rows_tail.c (the end of a
- * launch), rows_ring.c (rows that come by bulk copies), rows_words.c (values as words of two bf16).
- * Internal to these files. */
+ * launch), rows_ring.c (rows that come by asynchronous copies), rows_words.c (values as words of
+ * two bf16). Internal to these files. */
 #ifndef F8_CODEGEN_CUDA_ROWS_H
 #define F8_CODEGEN_CUDA_ROWS_H
 
@@ -48,7 +48,7 @@ void f8_cuda_rows_add_pairs(f8_cuda_printer *p);
 /* Whether what root n stores or sums stands as such words, and their name. */
 bool f8_cuda_rows_words(const f8_cuda_printer *p, uint32_t n, f8_cuda_name *name);
 
-/* ---- rows_ring.c: rows that come through a ring of bulk copies; nothing without one ---- */
+/* ---- rows_ring.c: rows that come through a ring; nothing without one ---- */
 
 void f8_cuda_ring_plan(f8_cuda_printer *p); /* finds what each stage takes from the ring */
 bool f8_cuda_ring_brings(const f8_cuda_printer *p, uint32_t n); /* LOAD n to this stage */

@@ -1,12 +1,17 @@
-/* Row kernels whose rows come through rings of bulk copies: see f8_cuda_ring in print.h.
+/* Row kernels whose rows come through rings of asynchronous copies: see f8_cuda_ring in print.h.
  *
  *     before the tasks    copies of the first chunks of the first row
- *     for each chunk      wait for it; read it; all threads of the warp have; copies of the chunk
- *                         that takes its place
+ *     for each chunk      wait for it; read it; bulk: all threads of the warp have; copies of the
+ *                         chunk that takes its place
  *
- * That is the chunk `ring.chunks` further on: of the same stage, or, at a stage's end, of the next
- * stage that loads; after the last one, of the warp's next row. Where a row is one chunk, it is of
- * a later task. */
+ * Bulk copies are begun by one thread of the warp, and a barrier in shared memory counts their
+ * bytes. Without them each thread copies its own vector of each chunk, which no other thread
+ * reads. It closes a group of copies for each chunk, even where it copies nothing. So `chunks` - 1
+ * groups are younger than the one that it waits for.
+ *
+ * What takes a chunk's place is the chunk `ring.chunks` further on: of the same stage, or, at a
+ * stage's end, of the next stage that loads; after the last one, of the warp's next row. Where a
+ * row is one chunk, it is of a later task. */
 #include "codegen/cuda/rows.h"
 #include "codegen/cuda/rows_registers.h"
 
@@ -112,6 +117,12 @@ static bool is_in_step(const f8_cuda_printer *p)
     return p->l.parts > 1 && p->l.ring.vectors == 1;
 }
 
+/* Whether a number says which chunk of the ring is the next. */
+static bool has_slot(const f8_cuda_printer *p)
+{
+    return !is_in_step(p) && p->l.ring.chunks > 1;
+}
+
 /* The columns of a turn. */
 static int turn_columns(const f8_cuda_printer *p)
 {
@@ -120,8 +131,8 @@ static int turn_columns(const f8_cuda_printer *p)
 
 /* ---- copies ---- */
 
-/* The copy of what LOAD n brings next. `column`: where that lies in its row. */
-static void print_copy(f8_cuda_printer *p, uint32_t n, const char *part)
+/* Bulk: the copy of what LOAD n brings next. `column`: where that lies in its row. */
+static void print_bulk_copy(f8_cuda_printer *p, uint32_t n, const char *part)
 {
     const int bytes = element_bytes(p, n) * chunk_columns(p);
     f8_text_add(p->t, "%*sf8_bulk_copy(to + %d, g%u%s, ", 4 * p->indent, "", place_of(p, n), n,
@@ -132,9 +143,20 @@ static void print_copy(f8_cuda_printer *p, uint32_t n, const char *part)
     f8_text_add(p->t, "%d, bar);\n", bytes);
 }
 
-/* Begins the copies that fill the chunk at `to`. They are those of stage `stage`; where the text's
- * `over` holds, those of stage `next`. `part`: the columns from g<n> to the chunk, as text. */
-static void print_copies(f8_cuda_printer *p, int32_t stage, int32_t next, const char *part)
+/* Else: the copy of the thread's own vector of that, if the row has it. */
+static void print_own_copy(f8_cuda_printer *p, uint32_t n, const char *part)
+{
+    const int own = element_bytes(p, n) * p->l.vector;
+    f8_text_add(p->t, "%*s", 4 * p->indent, "");
+    if (lacking(p))
+        f8_text_add(p->t, "if (column + lane * %d <= %lld) ", p->l.vector,
+                    (long long)p->l.cols - p->l.vector);
+    f8_text_add(p->t, "f8_copy_vector<%d>(to + %d + lane * %d, g%u%s);\n", own, place_of(p, n), own,
+                n, part);
+}
+
+/* Tells the chunk's barrier how many bytes come. */
+static void print_expect(f8_cuda_printer *p, int32_t stage, int32_t next)
 {
     const int own = column_bytes(p, stage), other = column_bytes(p, next);
     f8_text_add(p->t, "%*sf8_bulk_expect(bar, ", 4 * p->indent, "");
@@ -148,6 +170,23 @@ static void print_copies(f8_cuda_printer *p, int32_t stage, int32_t next, const 
     else
         f8_text_add(p->t, " * %d", chunk_columns(p));
     f8_text_add(p->t, ");\n");
+}
+
+/* Begins the copies that fill the chunk at `to`, if the text's `when` holds; "": in any case. They
+ * are those of stage `stage`; where `over` holds, those of stage `next`. `part`: the columns from
+ * g<n> to the chunk, as text. */
+static void print_copies(f8_cuda_printer *p, int32_t stage, int32_t next, const char *when,
+                         const char *part)
+{
+    const bool bulk = p->l.ring.bulk;
+    if (bulk)
+        f8_cuda_open(p, "if (f8_elect()%s%s)", *when ? " && " : "", when);
+    else if (*when)
+        f8_cuda_open(p, "if (%s)", when);
+    else
+        f8_cuda_scope(p);
+    if (bulk)
+        print_expect(p, stage, next);
     for (uint32_t n = 0; n < p->k->n_instrs; n++) {
         const bool here = brings(p, stage, n), there = brings(p, next, n);
         if (!here && !there)
@@ -155,13 +194,20 @@ static void print_copies(f8_cuda_printer *p, int32_t stage, int32_t next, const 
         if (here != there)
             f8_cuda_line(p, here ? "if (!over)" : "if (over)");
         p->indent += here != there;
-        print_copy(p, n, part);
+        if (bulk)
+            print_bulk_copy(p, n, part);
+        else
+            print_own_copy(p, n, part);
         p->indent -= here != there;
     }
+    f8_cuda_close(p);
+    if (!bulk)
+        f8_cuda_line(p, "f8_copy_commit();");
 }
 
-/* g<n> of stage `stage` to the beginning of `row` of its buffer, or to column `begin` of it. If
- * `but` is not negative, those of the loads that stage `but` has are left as they are. */
+/* g<n> of stage `stage` to the beginning of `row` of its buffer, or to column `begin` of it. For
+ * copies of each thread's own vectors, to the first of them there. If `but` is not negative, those
+ * of the loads that stage `but` has are left as they are. */
 static void print_sources(f8_cuda_printer *p, int32_t stage, int32_t but, const char *row,
                           bool declares)
 {
@@ -172,8 +218,11 @@ static void print_sources(f8_cuda_printer *p, int32_t stage, int32_t but, const 
         f8_text_add(p->t, "%*s", 4 * p->indent, "");
         if (declares)
             f8_text_add(p->t, "const %s *", f8_cuda_element(p->k->buffer[b].dtype));
-        f8_text_add(p->t, "g%u = a.b%d + %s * a.i%d%s;\n", n, b, row, p->k->buffer[b].stride,
+        f8_text_add(p->t, "g%u = a.b%d + %s * a.i%d%s", n, b, row, p->k->buffer[b].stride,
                     is_one_chunk(p) && p->l.split ? " + begin" : "");
+        if (!p->l.ring.bulk)
+            f8_text_add(p->t, " + lane * %d", p->l.vector);
+        f8_text_add(p->t, ";\n");
     }
 }
 
@@ -222,11 +271,13 @@ void f8_cuda_ring_begin(f8_cuda_printer *p)
     f8_cuda_line(p, "const int warp = f8_warp();");
     f8_cuda_line(p, "f8_u8 *const ring = memory + %lld + warp * %lld;", (long long)ring->at,
                  (long long)(ring->chunks * ring->chunk));
-    f8_cuda_line(p, "f8_u64 *const bars = (f8_u64 *)(memory + %lld) + warp * %d;",
-                 (long long)ring->barriers, ring->chunks);
-    if (!is_in_step(p))
+    if (ring->bulk)
+        f8_cuda_line(p, "f8_u64 *const bars = (f8_u64 *)(memory + %lld) + warp * %d;",
+                     (long long)ring->barriers, ring->chunks);
+    if (has_slot(p))
         f8_cuda_line(p, "int slot = 0;");
-    f8_cuda_line(p, "f8_u32 phase = 0;");
+    if (ring->bulk)
+        f8_cuda_line(p, "f8_u32 phase = 0;");
 }
 
 void f8_cuda_ring_first(f8_cuda_printer *p)
@@ -235,9 +286,11 @@ void f8_cuda_ring_first(f8_cuda_printer *p)
     if (!ring->chunks)
         return;
     const int32_t stage = loading_from(p, 0);
-    f8_cuda_line(p, "if (f8_elect())");
-    f8_cuda_line(p, "    f8_bulk_begin(bars, %d);", ring->chunks);
-    f8_cuda_line(p, "f8_sync_warp();");
+    if (ring->bulk) {
+        f8_cuda_line(p, "if (f8_elect())");
+        f8_cuda_line(p, "    f8_bulk_begin(bars, %d);", ring->chunks);
+        f8_cuda_line(p, "f8_sync_warp();");
+    }
     if (!is_one_chunk(p)) {
         f8_cuda_line(p, "const f8_i64 row0 = f8_block() * %d + warp;", p->l.task_rows);
         for (uint32_t n = 0; n < p->k->n_instrs; n++) /* what later stages alone load */
@@ -249,7 +302,8 @@ void f8_cuda_ring_first(f8_cuda_printer *p)
     }
     f8_cuda_open(p, "F8_ROLLED for (int i = 0; i < %d; i++)", ring->chunks);
     f8_cuda_line(p, "f8_u8 *const to = ring + i * %lld;", (long long)ring->chunk);
-    f8_cuda_line(p, "f8_u64 *const bar = bars + i;");
+    if (ring->bulk)
+        f8_cuda_line(p, "f8_u64 *const bar = bars + i;");
     if (is_one_chunk(p)) {
         f8_cuda_line(p, "const f8_i64 task = f8_block() + i * f8_blocks();");
         print_task_row(p, "task", "row0");
@@ -261,9 +315,7 @@ void f8_cuda_ring_first(f8_cuda_printer *p)
     }
     if (lacking(p))
         f8_cuda_line(p, "const int column = i * %d;", chunk_columns(p));
-    f8_cuda_open(p, "if (f8_elect() && more)");
-    print_copies(p, stage, stage, "");
-    f8_cuda_close(p);
+    print_copies(p, stage, stage, "more", "");
     for (uint32_t n = 0; n < p->k->n_instrs && !is_one_chunk(p); n++)
         if (brings(p, stage, n))
             f8_cuda_line(p, "g%u += %d;", n, chunk_columns(p));
@@ -350,10 +402,17 @@ void f8_cuda_ring_wait(f8_cuda_printer *p)
         return;
     if (is_in_step(p))
         f8_cuda_line(p, "const int slot = part;");
-    f8_cuda_line(p, "f8_u8 *const chunk = ring + slot * %lld;", (long long)p->l.ring.chunk);
-    f8_cuda_line(p, "f8_u64 *const bar = bars + slot;");
+    if (p->l.ring.chunks > 1)
+        f8_cuda_line(p, "f8_u8 *const chunk = ring + slot * %lld;", (long long)p->l.ring.chunk);
+    else
+        f8_cuda_line(p, "f8_u8 *const chunk = ring;");
+    if (p->l.ring.bulk)
+        f8_cuda_line(p, "f8_u64 *const bar = bars + slot;");
     open_of_chunk(p, false);
-    f8_cuda_line(p, "f8_bulk_wait(bar, phase);");
+    if (p->l.ring.bulk)
+        f8_cuda_line(p, "f8_bulk_wait(bar, phase);");
+    else
+        f8_cuda_line(p, "f8_copy_wait<%d>();", p->l.ring.chunks - 1);
     f8_cuda_close(p);
 }
 
@@ -371,15 +430,19 @@ void f8_cuda_ring_load(f8_cuda_printer *p, uint32_t n)
 /* The next chunk in the ring's order, after a turn or in it. */
 static void print_turn(f8_cuda_printer *p)
 {
+    const bool bulk = p->l.ring.bulk;
     if (is_in_step(p)) {
-        f8_cuda_line(p, "phase ^= 1;");
+        if (bulk)
+            f8_cuda_line(p, "phase ^= 1;");
     } else if (p->l.ring.chunks == 2) {
-        f8_cuda_line(p, "phase ^= (f8_u32)slot;");
+        if (bulk)
+            f8_cuda_line(p, "phase ^= (f8_u32)slot;");
         f8_cuda_line(p, "slot ^= 1;");
-    } else {
+    } else if (has_slot(p)) {
         f8_cuda_open(p, "if (++slot == %d)", p->l.ring.chunks);
         f8_cuda_line(p, "slot = 0;");
-        f8_cuda_line(p, "phase ^= 1;");
+        if (bulk)
+            f8_cuda_line(p, "phase ^= 1;");
         f8_cuda_close(p);
     }
 }
@@ -392,9 +455,7 @@ static void refill_task(f8_cuda_printer *p)
     print_sources(p, first, -1, "next", true);
     if (lacking(p))
         f8_cuda_line(p, "const int column = 0;");
-    f8_cuda_open(p, "if (f8_elect() && more)");
-    print_copies(p, first, first, "");
-    f8_cuda_close(p);
+    print_copies(p, first, first, "more", "");
 }
 
 void f8_cuda_ring_refill(f8_cuda_printer *p)
@@ -404,7 +465,8 @@ void f8_cuda_ring_refill(f8_cuda_printer *p)
     f8_cuda_line(p, "/* what takes the chunk's place */");
     open_of_chunk(p, true);
     f8_cuda_line(p, "f8_u8 *const to = chunk;");
-    f8_cuda_line(p, "f8_sync_warp();");
+    if (p->l.ring.bulk)
+        f8_cuda_line(p, "f8_sync_warp();");
     if (is_one_chunk(p)) {
         refill_task(p);
     } else {
@@ -414,12 +476,12 @@ void f8_cuda_ring_refill(f8_cuda_printer *p)
         if (lacking(p))
             f8_cuda_line(p, "const int column = (over ? ahead - %lld : ahead)%s;", all_columns(p),
                          part);
-        f8_cuda_open(p, "if (f8_elect()%s)",
+        print_copies(p, p->stage, next_stage(p),
                      next_stage(p) > p->stage ? ""
-                     : has_limit(p)           ? " && ahead < limit"
-                                              : " && (!over || more)");
-        print_copies(p, p->stage, next_stage(p), part);
-        f8_cuda_close(p);
+                     : has_limit(p)           ? "ahead < limit"
+                     : p->l.ring.bulk         ? "(!over || more)"
+                                              : "!over || more",
+                     part);
     }
     f8_cuda_close(p);
 }

@@ -104,7 +104,7 @@ static int64_t chunk_bytes(const f8_kernel *k, const f8_cuda_layout *l)
     return all;
 }
 
-/* Bulk copies are of whole multiples of 16 bytes. */
+/* Copies are of whole multiples of 16 bytes: bulk copies, and what one thread copies at once. */
 static bool is_in_sixteens(const f8_kernel *k, const f8_cuda_layout *l)
 {
     const int64_t rest = (l->split ? k->cols : l->cols) % (l->group * l->vector);
@@ -124,12 +124,23 @@ static bool is_one_visit(const f8_kernel *k)
     return true;
 }
 
+/* Without bulk copies: whether a ring of each thread's own vectors saves instructions. A row that
+ * is whole is loaded at once and stays in registers for later stages: with a ring they would read
+ * it again. Where several stages visit a row, each thread has to find out what comes after a chunk.
+ * That is worth it only if few threads are resident, so that all of them wait at a barrier. */
+static bool may_copy_own(const f8_kernel *k, const f8_cuda_layout *l)
+{
+    return !l->whole && !f8_cuda_rows_count(k, F8_K_BLOCKAMAX) &&
+           (is_one_visit(k) || l->threads * l->min_blocks <= F8_CUDA_ROW_RESIDENT);
+}
+
 /* Whether rows may come through a ring: those of a warp each, of which nothing stays in registers
  * over stages. Where a row is one chunk, that chunk is of one stage: what takes its place is of a
  * later task. */
 static bool may_ring(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
 {
-    if (!k->aligned || !l->staged || target->sm < 90 || l->branches || l->near_words ||
+    const bool bulk = target->sm >= 90;
+    if (!k->aligned || !l->staged || (bulk ? l->branches : !may_copy_own(k, l)) || l->near_words ||
         (l->holds && f8_cuda_rows_count(k, F8_K_COLAMAX)) || l->group != F8_CUDA_WARP ||
         k->n_stages > 64 || !is_in_sixteens(k, l))
         return false;
@@ -140,6 +151,14 @@ static bool may_ring(const f8_target *target, const f8_kernel *k, const f8_cuda_
            (l->vectors > 1 || (l->task_rows == l->rows && is_one_visit(k)));
 }
 
+/* The blocks that a ring leaves room for: those that must be resident. Without bulk copies also
+ * those of F8_CUDA_ROW_RESIDENT threads, which small blocks may come to. */
+static int blocks_beside(const f8_cuda_layout *l)
+{
+    const int few = F8_CUDA_ROW_RESIDENT / l->threads;
+    return !l->ring.bulk && few > l->min_blocks ? few : l->min_blocks;
+}
+
 /* Takes tiles of `parts` vectors, `turns` sets of them, and a ring of `chunks` of `vectors`, where
  * there is room. */
 static bool fit_ring(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l, int parts,
@@ -148,6 +167,8 @@ static bool fit_ring(const f8_target *target, const f8_kernel *k, f8_cuda_layout
     f8_cuda_layout r = *l;
     r.parts = parts;
     r.turns = turns;
+    r.branches = false;
+    r.ring.bulk = target->sm >= 90;
     r.ring.chunks = chunks;
     r.ring.vectors = vectors;
     r.ring.chunk = vectors * chunk_bytes(k, &r);
@@ -161,8 +182,8 @@ static bool fit_ring(const f8_target *target, const f8_kernel *k, f8_cuda_layout
             return false;
     r.ring.at = (r.shared + 127) / 128 * 128;
     r.ring.barriers = r.ring.at + r.rows * chunks * r.ring.chunk;
-    r.shared = r.ring.barriers + r.rows * chunks * 8;
-    if (r.shared * r.min_blocks > f8_cuda_shared_most(target) ||
+    r.shared = r.ring.barriers + (r.ring.bulk ? r.rows * chunks * 8 : 0);
+    if (r.shared * blocks_beside(&r) > f8_cuda_shared_most(target) ||
         (r.vectors > 1 && r.vectors / vectors <= chunks))
         return false;
     *l = r;
@@ -182,6 +203,31 @@ static bool fit_ring_of_tasks(const f8_target *target, const f8_kernel *k, f8_cu
     return fits;
 }
 
+/* Vectors for which tiles are filled at once, where they have room. */
+static int most_parts(const f8_cuda_layout *l)
+{
+    return l->vectors % 2 == 0 ? 2 : l->vectors % 3 == 0 ? 3 : 1;
+}
+
+static bool fit_large_ring(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
+{
+    const int parts = most_parts(l);
+    return (parts > 1 && (fit_ring(target, k, l, parts, 1, 2, parts) ||
+                          fit_ring(target, k, l, parts, 1, parts, 1))) ||
+           fit_ring(target, k, l, 1, 1, 2, 1);
+}
+
+/* The same without bulk copies. One chunk a warp, which is on its way while what was in it is
+ * computed with, is enough for such a target's memory. So two sets of tiles, which take one barrier
+ * a turn, come before a second chunk. */
+static bool fit_small_ring(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
+{
+    const int parts = most_parts(l);
+    return (parts > 1 && fit_ring(target, k, l, parts, 1, parts, 1)) ||
+           fit_ring(target, k, l, 1, 2, 2, 1) || fit_ring(target, k, l, 1, 2, 1, 1) ||
+           fit_ring(target, k, l, 1, 1, 2, 1);
+}
+
 bool f8_cuda_choose_ring(const f8_target *target, const f8_kernel *k, f8_cuda_layout *l)
 {
     if (!may_ring(target, k, l))
@@ -198,10 +244,7 @@ bool f8_cuda_choose_ring(const f8_target *target, const f8_kernel *k, f8_cuda_la
     }
     r.whole = r.holds = false;
     r.sets = 1;
-    const int parts = r.vectors % 2 == 0 ? 2 : r.vectors % 3 == 0 ? 3 : 1;
-    if (!(parts > 1 && (fit_ring(target, k, &r, parts, 1, 2, parts) ||
-                        fit_ring(target, k, &r, parts, 1, parts, 1))) &&
-        !fit_ring(target, k, &r, 1, 1, 2, 1))
+    if (!(target->sm < 90 ? fit_small_ring(target, k, &r) : fit_large_ring(target, k, &r)))
         return false;
     fit_ring(target, k, &r, r.parts, 2, r.ring.chunks, r.ring.vectors);
     *l = r;

@@ -25,7 +25,8 @@
 /* A step that reads and writes this many bytes takes about as long as a launch. A larger step stays
  * after the step that made its operands, which may still be in a cache. */
 enum { SMALL_STEP = 8 << 20 };
-/* A step that transposes this many bytes keeps its launch: alone, its rows come by bulk copies. */
+/* A step that transposes this many bytes keeps its launch: alone, its rows come by asynchronous
+ * copies. */
 enum { LARGE_TRANSPOSE = 32 << 20 };
 /* The budget: this part of the arena, or this many bytes if that is more. */
 enum { BUDGET_PART = 128, BUDGET_LEAST = 8 << 20, ATTEMPTS = 8 };

@@ -28,7 +28,7 @@ typedef struct f8_build_kernel {
     const char *cuda;          /* its part of the text of the image */
     uint32_t image;            /* its index among the images of the plan */
     uint32_t threads, shared;  /* threads of a block; bytes of dynamic shared memory */
-    uint32_t bulk;             /* bytes of bulk copies that a block has under way; 0: it loads */
+    uint32_t bulk;             /* bytes of asynchronous copies a block has under way; 0: it loads */
     bool multi;                /* a multi-tensor launch */
     bool reported;             /* `report` was found in the log of the compiler */
     f8_cuda_report report;

@@ -235,9 +235,9 @@ f8_status f8_stored_read(f8_stored *s, const f8_weights *files, fp8c_context *ct
     const char *text = f8_weights_metadata(files, "fp8c.stored"), *name;
     json_t *value;
     *s = (f8_stored){0};
-    if (!text)
+    s->owner = text ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : f8_weights_stored(files);
+    if (!text && s->owner && !json_object_size(s->owner))
         return F8_OK;
-    s->owner = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     if (!json_is_object(s->owner) || !json_object_size(s->owner))
         return f8_file_fail(
             diag, F8_ERR_INPUT, files->shown,

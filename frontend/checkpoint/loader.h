@@ -56,7 +56,8 @@ fp8c_status f8_loader_observe(f8_loader *l, const fp8c_module *module,
                               const fp8c_compile_options *options, fp8c_program *program,
                               int64_t batches, f8_loader_fill fill, void *user, f8_diag *diag);
 
-/* The recipe under which each weight of an exported file is stored; n is 0 for a checkpoint. */
+/* The recipe under which each weight of an exported file is stored, or one of others in FP8; n is 0
+ * for a checkpoint. */
 typedef struct f8_stored {
     fp8c_stored_as *weight;
     size_t n;

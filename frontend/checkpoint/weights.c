@@ -13,6 +13,7 @@ enum { SHOWN = 200 };
 typedef struct opener {
     f8_weights *w;
     const fp8c_load_options *o;
+    bool as_native; /* scales get the names and shapes of fp8c's own files */
     size_t room;
     f8_diag *diag;
 } opener;
@@ -70,13 +71,28 @@ static f8_status open_index(opener *o, const char *path)
     return status;
 }
 
+static f8_status open_one(opener *o, const char *path)
+{
+    return f8_is_index(path) ? open_index(o, path) : open_file(o, path);
+}
+
+static f8_status open_folder(opener *o, const char *path)
+{
+    const char **files;
+    size_t n;
+    F8_TRY(f8_folder_files(path, &o->w->memory, &files, &n, o->diag));
+    for (size_t i = 0; i < n; i++)
+        F8_TRY(open_one(o, files[i]));
+    return F8_OK;
+}
+
 static f8_status open_files(opener *o)
 {
     if (!o->o->n_files)
         return f8_fail(o->diag, F8_ERR_INPUT, F8_NOWHERE, "no file of weights is given");
     for (size_t i = 0; i < o->o->n_files; i++) {
         const char *path = o->o->files[i];
-        F8_TRY(f8_is_index(path) ? open_index(o, path) : open_file(o, path));
+        F8_TRY(f8_is_folder(path) ? open_folder(o, path) : open_one(o, path));
     }
     o->w->shown = o->o->files[0];
     if (o->o->n_files > 1)
@@ -168,6 +184,14 @@ static f8_status check_distinct(opener *o)
     return F8_OK;
 }
 
+static void sort(f8_weights *w)
+{
+    qsort(w->weight, w->n, sizeof *w->weight, by_name);
+    w->n_named = 0;
+    while (w->n_named < w->n && !w->weight[w->n_named].ignored)
+        w->n_named++;
+}
+
 static f8_status name_tensors(opener *o)
 {
     f8_weights *w = o->w;
@@ -186,23 +210,39 @@ static f8_status name_tensors(opener *o)
         F8_TRY(ignore(o, o->o->ignore[i]));
     for (size_t i = 0; i < o->o->n_map; i++)
         F8_TRY(rename_all(o, o->o->map[i], mapped));
-    qsort(w->weight, w->n, sizeof *w->weight, by_name);
-    while (w->n_named < w->n && !w->weight[w->n_named].ignored)
-        w->n_named++;
+    sort(w);
+    F8_TRY(check_distinct(o));
+    if (o->as_native) {
+        if (!f8_weights_as_native(w))
+            return f8_arena_status(&w->memory, o->diag);
+        sort(w);
+    }
     return check_distinct(o);
 }
 
 /* ---- the whole ---- */
 
-f8_status f8_weights_open(f8_weights *w, const fp8c_load_options *o, const f8_allocator *allocator,
-                          f8_diag *diag)
+static f8_status open_as(f8_weights *w, const fp8c_load_options *o, bool as_native,
+                         const f8_allocator *allocator, f8_diag *diag)
 {
     const f8_allocator usual = f8_default_allocator();
-    opener in = {.w = w, .o = o, .diag = diag};
+    opener in = {.w = w, .o = o, .as_native = as_native, .diag = diag};
     *w = (f8_weights){0};
     f8_arena_init(&w->memory, allocator ? allocator : &usual);
     F8_TRY(open_files(&in));
     return name_tensors(&in);
+}
+
+f8_status f8_weights_open(f8_weights *w, const fp8c_load_options *o, const f8_allocator *allocator,
+                          f8_diag *diag)
+{
+    return open_as(w, o, true, allocator, diag);
+}
+
+f8_status f8_weights_open_as_they_are(f8_weights *w, const fp8c_load_options *o,
+                                      const f8_allocator *allocator, f8_diag *diag)
+{
+    return open_as(w, o, false, allocator, diag);
 }
 
 void f8_weights_close(f8_weights *w)
@@ -212,36 +252,4 @@ void f8_weights_close(f8_weights *w)
     if (w->memory.allocator.alloc)
         f8_arena_end(&w->memory);
     *w = (f8_weights){0};
-}
-
-f8_weight *f8_weights_find(const f8_weights *w, const char *name)
-{
-    size_t low = 0, high = w->n_named;
-    while (low < high) {
-        const size_t mid = low + (high - low) / 2;
-        const int order = strcmp(name, w->weight[mid].name);
-        if (!order)
-            return &w->weight[mid];
-        if (order < 0)
-            high = mid;
-        else
-            low = mid + 1;
-    }
-    return NULL;
-}
-
-const char *f8_weights_metadata(const f8_weights *w, const char *key)
-{
-    const char *value = NULL;
-    for (size_t i = 0; i < w->n_files && !value; i++)
-        value = f8_st_metadata(&w->file[i], key);
-    return value;
-}
-
-bool f8_weights_have_states(const f8_weights *w)
-{
-    for (size_t i = 0; i < w->n_named; i++)
-        if (is_state(w->weight[i].name))
-            return true;
-    return false;
 }

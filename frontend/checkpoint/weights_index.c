@@ -1,16 +1,22 @@
 /* Hugging Face's index of a model in several files: see weights.h. */
 #include "frontend/checkpoint/weights.h"
 
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { SHOWN = 200 };
 
+static bool ends(const char *name, const char *end)
+{
+    const size_t n = strlen(name), k = strlen(end);
+    return n >= k && !strcmp(name + n - k, end);
+}
+
 bool f8_is_index(const char *path)
 {
-    static const char end[] = ".index.json";
-    const size_t n = strlen(path), k = sizeof end - 1;
-    return n >= k && !strcmp(path + n - k, end);
+    return ends(path, ".index.json");
 }
 
 static f8_status parse(const char *path, f8_arena *memory, json_t **owner, f8_diag *diag)
@@ -101,4 +107,54 @@ f8_status f8_index_read(const char *path, f8_arena *memory, const char ***files,
     for (size_t i = 0; i < *n; i++)
         (*files)[i] = f8_arena_printf(memory, "%.*s%s", folder, path, (*files)[i]);
     return f8_arena_status(memory, diag);
+}
+
+/* ---- folders ---- */
+
+bool f8_is_folder(const char *path)
+{
+    struct stat info;
+    return !stat(path, &info) && S_ISDIR(info.st_mode);
+}
+
+/* Keeps the indices, if there are any: the files are theirs. */
+static size_t keep_indices(const char **files, size_t n)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++)
+        if (f8_is_index(files[i]))
+            files[kept++] = files[i];
+    return kept ? kept : n;
+}
+
+f8_status f8_folder_files(const char *folder, f8_arena *memory, const char ***files, size_t *n,
+                          f8_diag *diag)
+{
+    DIR *open = opendir(folder);
+    struct dirent *entry;
+    size_t room = 0;
+    const char **all = NULL;
+    *n = 0;
+    if (!open)
+        return f8_file_fail(diag, F8_ERR_IO, folder, "the folder can't be read");
+    while ((entry = readdir(open))) {
+        if (!ends(entry->d_name, ".safetensors") &&
+            !ends(entry->d_name, ".safetensors.index.json"))
+            continue;
+        const char **grown = f8_arena_grow(memory, all, *n, &room, *n + 1, sizeof *grown);
+        if (!grown)
+            break;
+        all = grown;
+        all[(*n)++] = f8_arena_printf(memory, "%s/%s", folder, entry->d_name);
+    }
+    closedir(open);
+    F8_TRY(f8_arena_status(memory, diag));
+    if (!*n)
+        return f8_file_fail(
+            diag, F8_ERR_INPUT, folder,
+            "the folder has no weights: neither a .safetensors file nor an index of them");
+    qsort(all, *n, sizeof *all, by_name);
+    *n = keep_indices(all, *n);
+    *files = all;
+    return F8_OK;
 }

@@ -84,19 +84,29 @@ static void print_problems(const f8_loader *l, const cli *c, const char *recipe)
 
 /* ---- loading ---- */
 
-bool cli_weights_open(f8_loader *l, const cli *c)
+static bool open_weights(f8_loader *l, const cli *c, bool named)
 {
     const fp8c_load_options options = {.struct_size = sizeof options,
                                        .files = c->weights.text,
                                        .n_files = c->weights.n,
                                        .ignore = c->ignore.text,
-                                       .n_ignore = c->ignore.n,
+                                       .n_ignore = named ? c->ignore.n : 0,
                                        .map = c->map.text,
-                                       .n_map = c->map.n,
+                                       .n_map = named ? c->map.n : 0,
                                        .allow_missing = c->allow_missing.text,
                                        .n_allow_missing = c->allow_missing.n};
     f8_diag diag = {0};
     return f8_loader_open(l, &options, c->seed, &diag) == F8_OK || cli_file_fail(&diag);
+}
+
+bool cli_weights_open(f8_loader *l, const cli *c)
+{
+    if (!c->model)
+        return open_weights(l, c, true);
+    if (!open_weights(l, c, false) || f8_weights_metadata(&l->files, "fp8c.version"))
+        return l->files.n_files > 0;
+    f8_loader_close(l);
+    return open_weights(l, c, true);
 }
 
 bool cli_stored_read(f8_stored *s, const f8_loader *l, fp8c_context *ctx)

@@ -19,7 +19,8 @@ bool cli_state_save(const cli *c, const char *path, fp8c_program *program);
  * are. */
 bool cli_can_save(const cli *c);
 
-/* Opens the files of --weights, as --ignore and --map name their tensors. Close *l in any case. */
+/* Opens the files of --weights, as --ignore and --map name their tensors. With --model a checkpoint
+ * of fp8c has its own names: the options are for the model's. Close *l in any case. */
 bool cli_weights_open(f8_loader *l, const cli *c);
 bool cli_stored_read(f8_stored *s, const f8_loader *l, fp8c_context *ctx);
 /* Whether a call on *l, for a program under `recipe`, did well. If tensors do not fit, the message

@@ -131,7 +131,7 @@ static void print_remat(const fp8c_program *p, FILE *to)
                 100 * r.extra_seconds / r.seconds);
 }
 
-/* How rows come to the kernels of a GPU, where it has bulk copies. */
+/* How rows come to the kernels of a GPU, where they do so by bulk or other asynchronous copies. */
 static void print_bulk(const fp8c_program *p, FILE *to)
 {
     int64_t least = INT64_MAX, most = 0;
@@ -145,8 +145,8 @@ static void print_bulk(const fp8c_program *p, FILE *to)
         }
     if (kernels)
         cli_say(to,
-                "the rows of %d kernels come to shared memory by bulk copies, of which a block has "
-                "at least %" PRId64 " and at most %" PRId64 " KiB under way\n",
+                "the rows of %d kernels come to shared memory by asynchronous copies, of which a "
+                "block has at least %" PRId64 " and at most %" PRId64 " KiB under way\n",
                 kernels, least / 1024, most / 1024);
 }
 

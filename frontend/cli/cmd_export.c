@@ -1,11 +1,15 @@
 /* fp8c export: writes the weights of a checkpoint as FP8 codes with their scales, for inference. */
 #include <inttypes.h>
+#include <limits.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "frontend/call/evaluate.h"
 #include "frontend/checkpoint/export.h"
 #include "frontend/cli/auto.h"
 #include "frontend/cli/checkpoint.h"
+#include "frontend/cli/formats.h"
+#include "frontend/formats/write.h"
 
 typedef struct export {
     cli_job job;
@@ -13,6 +17,8 @@ typedef struct export {
     f8_load load;
     f8_data data; /* to calibrate on */
     f8_export file;
+    f8_format to; /* of -o; where it is another than native, `file` is written on the way */
+    char between[PATH_MAX];
 } export;
 
 /* Calibrates scales on --data, on the CPU. Data that nothing uses are refused. */
@@ -62,7 +68,8 @@ static bool open_files(export *e)
     if (f8_weights_metadata(&e->weights.files, "fp8c.stored"))
         return cli_error(e->weights.files.shown,
                          "the weights are already FP8: export the checkpoint they came from");
-    if (f8_file_writable(cli_temporaries(), e->job.c->output, &diag) != F8_OK)
+    if ((e->to == F8_NATIVE ? f8_file_writable(cli_temporaries(), e->job.c->output, &diag)
+                            : f8_model_folder_writable(e->job.c->output, &diag)) != F8_OK)
         return cli_file_fail(&diag);
     return cli_json_open(&e->job.json, e->job.c->json);
 }
@@ -79,9 +86,35 @@ static void report(export *e)
     cli_say(stdout,
             "%s: %" PRId64 " of %" PRId64
             " parameters as FP8 under %s: %.2f MiB with their scales, %.2f MiB in %s\n",
-            f->path, f->stored, f->parameters, f->recipe, cli_mib(f->bytes),
+            e->job.c->output, f->stored, f->parameters, f->recipe, cli_mib(f->bytes),
             cli_mib(f->bytes_before), from);
     cli_print_calibrated(f->recipe, e->weights.batches, f8_data_shown(&e->data));
+}
+
+/* Where the file lies from which the folder is made. Signals are held meanwhile: it is removed. */
+static bool choose_between(export *e)
+{
+    const char *output = e->job.c->output;
+    size_t n = strlen(output);
+    while (n > 1 && output[n - 1] == '/')
+        n--;
+    if (e->to == F8_NATIVE)
+        return true;
+    if (snprintf(e->between, sizeof e->between, "%.*s.%ld.native.tmp", (int)n, output,
+                 (long)getpid()) >= (int)sizeof e->between)
+        return cli_error(output, "the name is too long");
+    e->file.path = e->between;
+    cli_hold(NULL);
+    return true;
+}
+
+static bool convert(export *e)
+{
+    if (e->to == F8_NATIVE)
+        return true;
+    const bool ok = cli_convert(e->job.c, e->between, e->weights.files.shown, e->to, &e->job.json);
+    unlink(e->between);
+    return ok;
 }
 
 int cmd_export(const cli *c)
@@ -106,11 +139,17 @@ int cmd_export(const cli *c)
         return cli_usage(c, "--dtype takes f32 or bf16");
     if (c->dtype)
         e.file.dtype = strcmp(c->dtype, "f32") ? F8_ST_BF16 : F8_ST_F32;
+    const int usage = cli_formats_check(c, &e.to);
+    if (usage)
+        return usage;
+    if (e.to != F8_NATIVE && !c->model)
+        return cli_usage(c, "--as %s needs --model DIR: the folder that the training began with", c->as);
     if (!cli_load(c, &e.job.ctx, &e.job.module))
         return CLI_FAILED;
-    const bool ok = open_files(&e) && quantize(&e);
+    bool ok = choose_between(&e) && open_files(&e) && quantize(&e);
     if (ok)
         report(&e);
+    ok = ok && convert(&e);
     f8_load_end(&e.load);
     f8_loader_close(&e.weights);
     f8_data_close(&e.data);

@@ -6,6 +6,7 @@
 
 #include "tests/emulator/bulk.h"
 #include "tests/emulator/common.h"
+#include "tests/emulator/copies.h"
 #include "tests/emulator/fault.h"
 #include "tests/emulator/fiber.h"
 
@@ -16,17 +17,10 @@
 
 enum { MAX_WARPS = F8_EMU_MAX_THREADS / F8_EMU_WARP, PAGE = 4096, POISON = 0xff, CANARY = 0xcb };
 
-typedef struct copy {
-    void *to;
-    const void *from; /* NULL: zeros */
-    uint32_t group;
-} copy;
-
 typedef struct thread {
     void *sp;    /* where it waits; NULL: not begun */
     void *stack; /* the end of its stack, while begun */
-    copy *copy;
-    uint32_t n_copies, room, group;
+    f8_emu_copies copies;
     bool awaited; /* the kernel ahead has ended */
     bool fenced;  /* at f8_fence since the block began */
     bool counted; /* at f8_count, and at no f8_fence since */
@@ -133,6 +127,7 @@ static void report_stuck(void)
 
 static void thread_main(void);
 static void misuse(const char *what);
+static void check(const char *wrong);
 
 /* Go on with t. Comes back when somebody goes on with the running thread. */
 static void go(thread *t)
@@ -162,8 +157,8 @@ static void thread_main(void)
         const int i = (int)(t - B.thread), w = i / F8_EMU_WARP;
         if (B.launch->dependent && !t->awaited)
             misuse("ends without having waited for the kernel ahead");
+        check(f8_emu_copies_end(&t->copies));
         set_runnable(w, B.warp[w].runnable & ~(1u << i % F8_EMU_WARP));
-        t->n_copies = 0;
         B.n_ended++;
         thread *to = next();
         if (to && !to->sp) {
@@ -319,18 +314,28 @@ static void mma_bf16(float *d, const unsigned *a, const unsigned *b)
     meet();
 }
 
-/* 16 aligned bytes of this block's shared memory, or the launch fails. */
-static void check_shared(const void *p, const char *what)
+/* `bytes` aligned bytes of this block's shared memory, or the launch fails. */
+static void check_shared(const void *p, int bytes, const char *what)
 {
     const uint8_t *at = p, *end = B.memory + F8_EMU_MAX_SHARED;
-    const size_t bytes = (size_t)(end - B.context.shared);
-    if ((size_t)(at - B.context.shared) > bytes - 16) {
+    const size_t all = (size_t)(end - B.context.shared);
+    if ((size_t)(at - B.context.shared) > all - (size_t)bytes) {
         f8_emu_note("%s, block %lld: %s at an address that is not shared memory",
                     B.launch->kernel->name, B.context.block, what);
         give_up(CUDA_ERROR_ILLEGAL_ADDRESS);
     }
-    if ((uintptr_t)p % 16) {
+    if ((uintptr_t)p % (uintptr_t)bytes) {
         f8_emu_note("%s, block %lld: %s at a misaligned address", B.launch->kernel->name,
+                    B.context.block, what);
+        give_up(CUDA_ERROR_MISALIGNED_ADDRESS);
+    }
+}
+
+/* The same of memory that a copy reads. */
+static void check_global(const void *p, int bytes, const char *what)
+{
+    if ((uintptr_t)p % (uintptr_t)bytes) {
+        f8_emu_note("%s, block %lld: %s from a misaligned address", B.launch->kernel->name,
                     B.context.block, what);
         give_up(CUDA_ERROR_MISALIGNED_ADDRESS);
     }
@@ -338,7 +343,7 @@ static void check_shared(const void *p, const char *what)
 
 static void ldmatrix(unsigned *r, const void *row, int transpose)
 {
-    check_shared(row, "ldmatrix");
+    check_shared(row, 16, "ldmatrix");
     f8_emu_lane *l = my_lane(transpose ? F8_EMU_OP_LDMATRIX_TRANS : F8_EMU_OP_LDMATRIX);
     l->out = r;
     l->in[0] = row;
@@ -347,54 +352,23 @@ static void ldmatrix(unsigned *r, const void *row, int transpose)
 
 /* ---- asynchronous copies ---- */
 
-static void land(const copy *c)
+static void copy(void *shared, const void *global, int bytes, int valid)
 {
-    if (c->from)
-        memcpy(c->to, c->from, 16);
-    else
-        memset(c->to, 0, 16);
-}
-
-static void copy16(void *shared, const void *global, int valid)
-{
-    thread *t = B.running;
-    check_shared(shared, "an asynchronous copy");
-    if (valid && (uintptr_t)global % 16) {
-        f8_emu_note("%s, block %lld: an asynchronous copy from a misaligned address",
-                    B.launch->kernel->name, B.context.block);
-        give_up(CUDA_ERROR_MISALIGNED_ADDRESS);
-    }
-    const copy c = {shared, valid ? global : NULL, t->group};
-    if (B.launch->seed && draw(2)) {
-        land(&c);
-        return;
-    }
-    if (t->n_copies == t->room) {
-        t->room = t->room ? 2 * t->room : 16;
-        t->copy = realloc(t->copy, t->room * sizeof *t->copy);
-        if (!t->copy)
-            give_up(CUDA_ERROR_LAUNCH_FAILED);
-    }
-    t->copy[t->n_copies++] = c;
+    check_shared(shared, bytes, "an asynchronous copy");
+    check_global(valid ? global : NULL, bytes, "an asynchronous copy");
+    if (!f8_emu_copies_begin(&B.running->copies, shared, valid ? global : NULL, (uint32_t)bytes,
+                             B.launch->seed && draw(2)))
+        give_up(CUDA_ERROR_LAUNCH_FAILED);
 }
 
 static void copy_commit(void)
 {
-    B.running->group++;
+    f8_emu_copies_commit(&B.running->copies);
 }
 
 static void copy_wait(int groups)
 {
-    thread *t = B.running;
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < t->n_copies; i++) {
-        /* Groups count from 0; `group` is the open one, which no wait covers. */
-        if (t->copy[i].group + (uint32_t)groups < t->group)
-            land(&t->copy[i]);
-        else
-            t->copy[kept++] = t->copy[i];
-    }
-    t->n_copies = kept;
+    f8_emu_copies_wait(&B.running->copies, (uint32_t)groups);
 }
 
 static void check(const char *wrong)
@@ -425,13 +399,9 @@ static void bulk_expect(unsigned long long *barrier, int bytes)
 
 static void bulk_copy(void *shared, const void *global, int bytes, unsigned long long *barrier)
 {
-    check_shared(shared, "a bulk copy");
-    check_shared((uint8_t *)shared + bytes - 16, "a bulk copy");
-    if ((uintptr_t)global % 16) {
-        f8_emu_note("%s, block %lld: a bulk copy from a misaligned address", B.launch->kernel->name,
-                    B.context.block);
-        give_up(CUDA_ERROR_MISALIGNED_ADDRESS);
-    }
+    check_shared(shared, 16, "a bulk copy");
+    check_shared((uint8_t *)shared + bytes - 16, 16, "a bulk copy");
+    check_global(global, 16, "a bulk copy");
     check(f8_emu_bulk_copy(shared, global, bytes, barrier, B.launch->seed && draw(2)));
     wake();
 }
@@ -476,7 +446,7 @@ static bool reserve(void)
                                       .count = count,
                                       .mma_bf16 = mma_bf16,
                                       .ldmatrix = ldmatrix,
-                                      .copy16 = copy16,
+                                      .copy = copy,
                                       .copy_commit = copy_commit,
                                       .copy_wait = copy_wait,
                                       .bulk_begin = bulk_begin,
@@ -551,7 +521,7 @@ static void run_block(int64_t block, bool apart)
     B.published = false;
     for (uint32_t i = 0; i < threads; i++) {
         B.thread[i].sp = NULL;
-        B.thread[i].n_copies = 0;
+        B.thread[i].copies.n = 0;
         B.thread[i].awaited = B.thread[i].fenced = B.thread[i].counted = false;
     }
     for (uint32_t w = 0; w < B.n_warps; w++) {
@@ -621,7 +591,7 @@ int f8_emu_run(const f8_emu_launch *launch)
     for (int64_t i = 0; i < launch->blocks && !B.failure; i++) {
         /* Taking memory out of reach takes long: of two blocks, which run the same code as others.
          */
-        run_block((int64_t)at, launch->dependent && (i == 0 || i == launch->blocks - 1));
+        run_block((int64_t)at, launch->apart && (i == 0 || i == launch->blocks - 1));
         at = (at + step) % (uint64_t)launch->blocks;
     }
     _mm_setcsr(mode);

@@ -29,9 +29,9 @@ typedef struct f8_emu_launch {
     unsigned n_arrays;
     uint64_t seed; /* 0: in order */
     /* Launched before the kernel ahead of it has ended. Each thread has to wait for that one. Until
-     * those of the first block, and of the last, have done so, device memory is out of their reach.
-     */
-    bool dependent;
+     * those of the first block, and of the last, have done so, device memory is out of their reach,
+     * if the launch is apart. */
+    bool dependent, apart;
     void (*reach)(bool on); /* makes device memory accessible, or not */
 } f8_emu_launch;
 

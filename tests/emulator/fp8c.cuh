@@ -39,7 +39,9 @@ struct alignas(16) f8_x4 { f8_u32 v[4]; [[no_unique_address]] f8_emu_aligned<16>
 struct alignas(8) f8_x2 { f8_u32 v[2]; [[no_unique_address]] f8_emu_aligned<8> f8_emu; };
 static_assert(sizeof(f8_x4) == 16 && sizeof(f8_x2) == 8, "what one access moves");
 
-#define F8_DEV static inline __attribute__((always_inline, unused))
+/* Not inlined, as NVRTC would: the compiler runs without optimization, so that takes only longer,
+ * and compiling takes most of the time of most tests. */
+#define F8_DEV static inline __attribute__((unused))
 
 extern "C" {
 f8_emu_context *f8_emu_self;
@@ -247,7 +249,13 @@ F8_DEV void f8_ldmatrix_x4(f8_u32 r[4], const void *row) { f8_emu_self->ldmatrix
 F8_DEV void f8_ldmatrix_x4_trans(f8_u32 r[4], const void *row) { f8_emu_self->ldmatrix(r, row, 1); }
 F8_DEV void f8_copy_async16(void *shared, const void *global, bool valid)
 {
-    f8_emu_self->copy16(shared, global, valid);
+    f8_emu_self->copy(shared, global, 16, valid);
+}
+template <int BYTES> F8_DEV void f8_copy_vector(void *shared, const void *global)
+{
+    static_assert(BYTES == 8 || BYTES == 16 || BYTES == 32, "a vector of 8 columns");
+    for (int at = 0; at < BYTES; at += 16)
+        f8_emu_self->copy((f8_u8 *)shared + at, (const f8_u8 *)global + at, BYTES < 16 ? BYTES : 16, 1);
 }
 F8_DEV void f8_copy_commit() { f8_emu_self->copy_commit(); }
 template <int N> F8_DEV void f8_copy_wait() { f8_emu_self->copy_wait(N); }

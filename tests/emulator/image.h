@@ -25,7 +25,7 @@ typedef struct f8_emu_context {
     unsigned (*count)(unsigned *counter, unsigned most);
     void (*mma_bf16)(float *d, const unsigned *a, const unsigned *b);
     void (*ldmatrix)(unsigned *r, const void *row, int transpose);
-    void (*copy16)(void *shared, const void *global, int valid);
+    void (*copy)(void *shared, const void *global, int bytes, int valid);
     void (*copy_commit)(void);
     void (*copy_wait)(int groups);
     void (*bulk_begin)(unsigned long long *barrier, int n);

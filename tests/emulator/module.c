@@ -16,6 +16,7 @@ struct CUfunc_st {
     uint32_t static_bytes; /* its arrays in shared memory, as the device counts them */
     uint32_t placed_bytes; /* and as they are laid out here */
     int dynamic_limit;
+    int apart; /* launches that were (block.h) */
 };
 
 struct CUmod_st {
@@ -28,6 +29,9 @@ struct CUmod_st {
 
 static int64_t launches, dependent_launches;
 enum { REGISTERS = 64 }; /* what every kernel claims to use */
+/* So many launches of a kernel take memory out of reach, which takes long. Whether a kernel waits
+ * does not depend on the launch. */
+enum { MOST_APART = 4 };
 
 int64_t f8_emu_launches(bool dependent)
 {
@@ -297,7 +301,7 @@ size_t f8_emu_kernel_params(const f8_emu_kernel_call *call)
 
 int f8_emu_kernel_run(const f8_emu_kernel_call *call)
 {
-    const struct CUfunc_st *f = call->function;
+    struct CUfunc_st *f = call->function;
     const int64_t seed = f8_emu_setting("FP8C_EMULATOR_SEED", 0);
     launches++;
     dependent_launches += call->dependent;
@@ -313,6 +317,7 @@ int f8_emu_kernel_run(const f8_emu_kernel_call *call)
         .n_arrays = f->n_arrays,
         /* Never 0, and another for every launch. */
         .dependent = call->dependent,
+        .apart = call->dependent && f->apart++ < MOST_APART,
         .reach = f8_emu_memory_reach,
         .seed = seed ? 2 * ((uint64_t)seed * 0x2545f4914f6cdd1du + (uint64_t)launches) + 1 : 0,
     };

@@ -1,5 +1,5 @@
 /* Creating, compiling, running and destroying over and over leaves nothing behind: neither the
- * memory in use nor the process's resident memory grows. 1000 cycles, or FP8C_CYCLES=10000, which
+ * memory in use nor the process's resident memory grows. 500 cycles, or FP8C_CYCLES=10000, which
  * takes a minute. Under AddressSanitizer LeakSanitizer finds a block lost in one cycle, at the end, so
  * few cycles run. */
 #include <malloc.h>
@@ -30,7 +30,7 @@ static const int64_t slack_block = 16, slack_mapped = 264 << 10, slack_resident 
 static int cycles(void)
 {
     const char *text = getenv("FP8C_CYCLES");
-    return text ? atoi(text) : INSTRUMENTED ? 20 : 1000;
+    return text ? atoi(text) : INSTRUMENTED ? 20 : 500;
 }
 
 typedef struct memory {
@@ -167,7 +167,7 @@ START_TEST(compiled_each_time)
                          .cache = "",
                          .options = recipe("delayed"),
                          .warm = WARM / 4,
-                         .cycles = cycles() < 1000 ? cycles() / 10 : 70});
+                         .cycles = cycles() < 500 ? cycles() / 10 : 70});
 }
 END_TEST
 

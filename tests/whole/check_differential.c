@@ -8,7 +8,7 @@
 START_TEST(targets_agree)
 {
     uint64_t n;
-    const int failed = f8_differential_run(&(f8_differential){.target = "cpu", .graphs = 600}, &n);
+    const int failed = f8_differential_run(&(f8_differential){.target = "cpu", .graphs = 300}, &n);
     ck_assert_msg(failed == 0, "%d of %llu graphs failed", failed, (unsigned long long)n);
 }
 END_TEST

@@ -81,7 +81,7 @@ START_TEST(each_waits_first)
     cuda_plan p;
     f8_cuda *cuda;
     const char *arch = architectures[_i];
-    if (!nvrtc_in_turn("check_cuda_dependent", arch) || !cuda_plan_compiler(&cuda))
+    if (!nvrtc_in_turn("check_cuda_dependent", arch, 1) || !cuda_plan_compiler(&cuda))
         return;
     build(&p, arch, (f8_build_options){.cuda = cuda, .want_texts = true, .dependent_launch = true});
     ck_assert_uint_eq(p.stats.n_images, 1);

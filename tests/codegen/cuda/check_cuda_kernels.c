@@ -1,9 +1,9 @@
 /* The kernels of the models compile with the real NVRTC, under every recipe, without spills, and
  * with 16-byte accesses where rows allow it. Other tests run the kernels.
  *
- * `make check` makes the texts for every architecture, and compiles each kernel for one of them
- * (nvrtc_in_turn). `make check-nvrtc` compiles it for all. runtime/cuda/device.h says where NVRTC
- * is looked for. Where it is missing, only the texts are made.
+ * `make check` makes the texts for every architecture, and compiles every fourth kernel for one of
+ * them (nvrtc_in_turn). `make check-nvrtc` compiles each kernel for all. runtime/cuda/device.h says
+ * where NVRTC is looked for. Where it is missing, only the texts are made.
  *
  * NVRTC takes longer to begin a text than to compile a small kernel, so several texts are compiled
  * as one. That still takes minutes, so build/nvrtc remembers each text that passed
@@ -26,6 +26,7 @@ static const char *const recipes[] = {"f32", "bf16", "delayed", "current"};
 static const char *const architectures[] = {"sm_89", "sm_90a", "sm_100a", "sm_120a"};
 enum { N_MODELS = 3, N_RECIPES = 4, N_ARCHITECTURES = 4, MOST_TEXTS = 4096, MOST_THREADS = 16 };
 enum { MOST_TOGETHER = 24 }; /* texts compiled as one */
+enum { EVERY = 4 };          /* one kernel of so many is compiled by `make check` */
 
 /* Each kernel is printed as a text of its own, so that equal kernels have equal texts. */
 static void build_text(cuda_plan *b, const char *model, const char *recipe, const char *arch)
@@ -110,7 +111,7 @@ static void collect(texts *all, const char *model, const char *recipe, const cha
                      arch);
         }
         ck_assert_int_gt(t->n_symbols, 0);
-        t->asked = nvrtc_in_turn(t->symbol[0], arch);
+        t->asked = nvrtc_in_turn(t->symbol[0], arch, EVERY);
         all->n_asked += t->asked;
     }
     cuda_plan_end(&b);
@@ -152,16 +153,17 @@ static bool note(texts *all, const text *t, const char *what, const char *more)
     return false;
 }
 
-/* Whether the PTX of the kernel loads 16 bytes at once, or by bulk copies; or 8, where a row is
- * reduced: its order of lanes may give a thread four columns, which are 8 bytes of bf16. */
+/* Whether the PTX of the kernel loads or copies 16 bytes at once, or by bulk copies; or loads 8,
+ * where a row is reduced: its order of lanes may give a thread four columns, which are 8 bytes of
+ * bf16. */
 static bool loads_wide(const char *ptx, const char *symbol, bool reduces)
 {
     char entry[64];
     snprintf(entry, sizeof entry, ".entry %s(", symbol);
     const char *at = strstr(ptx, entry), *next = at ? strstr(at + 1, ".entry ") : NULL;
     const size_t n = !at ? 0 : next ? (size_t)(next - at) : strlen(at);
-    return n && (memmem(at, n, "cp.async.bulk.", 14) || memmem(at, n, "ld.global.v4", 12) ||
-                 memmem(at, n, "ld.global.nc.v4", 15) ||
+    return n && (memmem(at, n, "cp.async.bulk.", 14) || memmem(at, n, "cp.async.cg.", 12) ||
+                 memmem(at, n, "ld.global.v4", 12) || memmem(at, n, "ld.global.nc.v4", 15) ||
                  (reduces && memmem(at, n, "ld.global.v2.u32", 16)));
 }
 
@@ -309,7 +311,7 @@ END_TEST
 Suite *f8_suite(void)
 {
     Suite *s = suite_create("cuda_kernels");
-    TCase *t = tcase_create("compile");
+    TCase *t = tcase_create("nvrtc");
     tcase_set_timeout(t, 1200);
     tcase_add_loop_test(t, every_kernel_compiles, 0, N_ARCHITECTURES);
     suite_add_tcase(s, t);

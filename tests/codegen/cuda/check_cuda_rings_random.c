@@ -10,12 +10,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { CASES = 12, PHASES = 3, MOST_LOADS = 4 };
+enum { CASES = 12, OWN_CASES = 6, PHASES = 3, MOST_LOADS = 4 };
 
 static cuda_device device;
 
 static void load(void)
 {
+    cuda_device_open(&device);
+}
+
+/* A device without bulk copies: each thread copies its own vectors. */
+static void load_ada(void)
+{
+    setenv("FP8C_EMULATOR_SM", "89", 1);
     cuda_device_open(&device);
 }
 
@@ -186,5 +193,12 @@ Suite *f8_suite(void)
     tcase_add_checked_fixture(rows, load, unload);
     tcase_add_loop_test(rows, any_phases, 0, cases ? atoi(cases) : CASES);
     suite_add_tcase(s, rows);
+    if (!getenv("FP8C_TEST_GPU")) {
+        TCase *own = tcase_create("without bulk copies");
+        tcase_set_timeout(own, 600);
+        tcase_add_checked_fixture(own, load_ada, unload);
+        tcase_add_loop_test(own, any_phases, 5, 5 + (cases ? atoi(cases) : OWN_CASES));
+        suite_add_tcase(s, own);
+    }
     return s;
 }

@@ -157,7 +157,8 @@ START_TEST(wide_columns)
     kcase c;
     kc_begin(&c);
     kc_norm_backward(&c, 70, wide[_i], true, true, true);
-    kc_norm_backward(&c, 70, wide[_i] + 3, true, true, false);
+    if (_i < 3) /* of the widest, wide_maxima has the ragged one */
+        kc_norm_backward(&c, 70, wide[_i] + 3, true, true, false);
     check(&c);
     kc_end(&c);
 }
@@ -206,7 +207,8 @@ START_TEST(wide_maxima)
     static const int wide[] = {1032, 2304, 3072, 9000};
     kcase c;
     kc_begin(&c);
-    kc_column_blocks(&c, 70, wide[_i], (kc_blocks){.block = {32, 16}, .reduce = true});
+    if (_i < 3) /* of the widest, wide_columns has the one of whole vectors */
+        kc_column_blocks(&c, 70, wide[_i], (kc_blocks){.block = {32, 16}, .reduce = true});
     kc_column_blocks(&c, 70, wide[_i] + 3, (kc_blocks){.block = {64, 4, 32}, .codes = true});
     check(&c);
     kc_end(&c);

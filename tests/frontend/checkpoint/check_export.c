@@ -229,6 +229,57 @@ START_TEST(same_loss)
 END_TEST
 
 /* One command, one table; GPT's Conv1D weights, and llama's, which share inputs. */
+/* A tensor of the same bytes under another name, rank and shape. */
+static void become(copy *c, const char *name, const char *other, f8_st_dtype dtype, int32_t rank,
+                   int64_t first, int64_t third)
+{
+    const size_t i = at(c, name);
+    const int64_t dim[] = {first, rank == 4 ? 1 : third, third, 1};
+    c->tensor[i].dtype = dtype;
+    c->tensor[i].rank = rank;
+    memcpy(c->tensor[i].dim, dim, sizeof dim);
+    set_name(c, i, "", other);
+}
+
+/* Files of others say nothing of fp8c's, and have scales of other names, shapes and dtypes: the
+ * same loss, bit for bit, under the recipe whose scales they are. frontend/formats/README.md has
+ * the shapes. `which`: 0 compressed-tensors', 1 ModelOpt's. */
+static void have_others(copy *c, const char *recipe, int which)
+{
+    static const int64_t one = 1;
+    const bool rows = !strcmp(recipe, "rowwise");
+    for (size_t i = 0; i < c->n_metadata; i++)
+        if (!strncmp(c->metadata[i].key, "fp8c.stored", 11))
+            memcpy((char *)c->metadata[i].key, "else", 5);
+    if (!strcmp(recipe, "current") && !which)
+        become(c, "down.weight_scale", "down.weight_scale", F8_ST_F32, 1, 1, 0);
+    if (rows && which)
+        become(c, "down.weight_scale", "down.weight_scale", F8_ST_F32, 1, ROWS, 0);
+    if (!strcmp(recipe, "block"))
+        become(c, "down.weight_scale_inv", "down.weight_scale", F8_ST_F32, which ? 4 : 2, 2, 3);
+    if (!strcmp(recipe, "mxfp8"))
+        become(c, "down.weight_scale", "down.weight_scale", F8_ST_U8, 2, ROWS, 9);
+    add(c, "down.input_scale", F8_ST_F32, which ? 0 : 1, which ? NULL : &one);
+}
+
+START_TEST(scales_of_others)
+{
+    static const char *const recipes[] = {"current", "rowwise", "block", "mxfp8"};
+    const char *recipe = recipes[_i / 2];
+    train(recipe, "weights");
+    ok(run_export(recipe, "weights", "out"));
+    ok(run_eval(recipe, "out"));
+    const double own = number("eval", 0, "heldout_loss");
+    copy *c = read_copy("out");
+    have_others(c, recipe, _i % 2);
+    write_copy(c, "others", false);
+    ok(run_eval(recipe, "others"));
+    ck_assert_double_eq(number("eval", 0, "heldout_loss"), own);
+    ok(run_eval("bf16", "others"));
+    free_copy(c);
+}
+END_TEST
+
 START_TEST(side_by_side)
 {
     static const char *const under[] = {"block", "bf16", "f32", "mxfp8"};
@@ -400,6 +451,7 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, what_is_written, 0, N_CASES);
     tcase_add_loop_test(t, codes_become_values, 0, N_CASES);
     tcase_add_loop_test(t, same_loss, 0, N_CASES);
+    tcase_add_loop_test(t, scales_of_others, 0, 8);
     tcase_add_test(t, side_by_side);
     tcase_add_test(t, kept_scales);
     tcase_add_test(t, rules);

@@ -179,7 +179,8 @@ START_TEST(ends)
     const case_of *c = &cases[_i];
     const char *args[24] = {c->command, NULL};
     int n = 1;
-    args[n++] = written(c->make, c->n);
+    /* under a sanitizer a third of what is very deep */
+    args[n++] = written(c->make, f8_cli_sanitized() && c->n > 60 ? c->n / 3 : c->n);
     args[n++] = "--recipe";
     args[n++] = c->recipe;
     for (int i = 0; i < 2 && c->dims[i]; i++) {

@@ -12,6 +12,7 @@ static void setup(void)
 {
     f8_cli_setup();
     setenv("FP8C_TUNING", f8_cli_temp("tuning.db"), 1);
+    f8_cli_use_small_caches();
     setenv("FP8C_CACHE_DIR", f8_cli_temp("cache"), 0);
 }
 

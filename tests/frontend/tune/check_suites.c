@@ -175,6 +175,7 @@ START_TEST(a_run)
 {
     const char *file = f8_cli_write("small.csv", small, strlen(small));
     char *records = strdup(f8_cli_temp("records.jsonl"));
+    f8_cli_use_small_caches();
     f8_cli_ok(F8_CLI("tune", "--gemm", "16,32x16x16:f32", "--suite", file, "--runs", "1",
                      "--processes", "1", "--threads", "1", "--json", records));
     static const struct {

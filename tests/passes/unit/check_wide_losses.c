@@ -10,6 +10,7 @@
 
 #include "codegen/reference/reference.h"
 #include "ir/num/scalar.h"
+#include "tests/shared/api/cli.h"
 #include "tests/shared/passes/unit.h"
 #include "tests/shared/suite.h"
 
@@ -208,8 +209,9 @@ enum { N_COLUMNS = sizeof columns / sizeof *columns };
 
 START_TEST(by_definition)
 {
-    for (int rows = 1; rows <= 33; rows += 32) {
-        const int n = columns[_i];
+    const int n = columns[_i];
+    /* under a sanitizer one row of many columns: another row is other numbers */
+    for (int rows = 1; rows <= (f8_cli_sanitized() && n > NARROW ? 1 : 33); rows += 32) {
         state = (uint64_t)(100 * _i + rows);
         losses l = losses_of(rows, n);
         float *dx = malloc((size_t)n * sizeof *dx), loss;

@@ -271,24 +271,25 @@ START_TEST(matrix_product)
 }
 END_TEST
 
-/* 32 threads copy 16 bytes each, in two groups; the last `PENDING` groups are not waited for. */
-static const char copy_text[] =
-    "#include \"fp8c.cuh\"\n"
-    "struct copy_params { const f8_x4 *in; f8_x4 *out; };\n"
-    "F8_KERNEL(copy, 32, 1)\n"
-    "{\n"
-    "    F8_SHARED_DYNAMIC(bytes);\n"
-    "    f8_x4 *near = (f8_x4 *)bytes;\n"
-    "    const int t = f8_thread();\n"
-    "    f8_copy_async16(near + t, p.in + t, t != 5);\n"
-    "    f8_copy_commit();\n"
-    "    f8_copy_async16(near + 32 + t, p.in + 32 + t, true);\n"
-    "    f8_copy_commit();\n"
-    "    f8_copy_wait<PENDING>();\n"
-    "    f8_sync();\n"
-    "    p.out[t] = near[31 - t];\n"
-    "    p.out[32 + t] = near[32 + 31 - t];\n"
-    "}\n";
+/* 32 threads copy 16 bytes each, in two groups; the last `PENDING` groups are not waited for before
+ * the bytes are read. */
+static const char copy_text[] = "#include \"fp8c.cuh\"\n"
+                                "struct copy_params { const f8_x4 *in; f8_x4 *out; };\n"
+                                "F8_KERNEL(copy, 32, 1)\n"
+                                "{\n"
+                                "    F8_SHARED_DYNAMIC(bytes);\n"
+                                "    f8_x4 *near = (f8_x4 *)bytes;\n"
+                                "    const int t = f8_thread();\n"
+                                "    f8_copy_async16(near + t, p.in + t, t != 5);\n"
+                                "    f8_copy_commit();\n"
+                                "    f8_copy_async16(near + 32 + t, p.in + 32 + t, true);\n"
+                                "    f8_copy_commit();\n"
+                                "    f8_copy_wait<PENDING>();\n"
+                                "    f8_sync();\n"
+                                "    p.out[t] = near[31 - t];\n"
+                                "    p.out[32 + t] = near[32 + 31 - t];\n"
+                                "    f8_copy_wait<0>();\n"
+                                "}\n";
 
 /* Whether the first and the second group were right. */
 static void copy_right(int pending, bool right[2])
@@ -377,6 +378,14 @@ static const struct {
     {"const f8_x4 x = *(f8_x4 *)(p.out + 2); p.out[t] = x.v[0] + x.v[2];",
      CUDA_ERROR_MISALIGNED_ADDRESS},
     {"if (t == 9) p.out[t] = ((f8_x2 *)(p.out + 1))->v[1];", CUDA_ERROR_MISALIGNED_ADDRESS},
+    {"F8_SHARED(f8_x4, s, 64); f8_copy_vector<16>(s + t, p.out); f8_copy_commit();",
+     CUDA_ERROR_LAUNCH_FAILED}, /* still under way where the thread ends */
+    {"F8_SHARED(f8_x4, s, 64); f8_copy_vector<8>((f8_u8 *)(s + t) + 4, p.out); f8_copy_commit(); "
+     "f8_copy_wait<0>();",
+     CUDA_ERROR_MISALIGNED_ADDRESS},
+    {"F8_SHARED(f8_x4, s, 128); f8_copy_vector<32>(s + 2 * t, p.out + 2); f8_copy_commit(); "
+     "f8_copy_wait<0>();",
+     CUDA_ERROR_MISALIGNED_ADDRESS},
     {"volatile int zero = 0; p.out[t] = t / zero;", CUDA_ERROR_LAUNCH_FAILED},
     /* A stack that overflows. */
     {"volatile f8_u32 far[200000]; far[t] = 1; far[199999 - t] = far[t]; p.out[t] = far[199000 + "

@@ -137,19 +137,27 @@ char *f8_cli_read(const char *path, size_t *n)
 
 /* ---- running ---- */
 
-/* This program is BUILD/tests/check_*: the binary is BUILD/fp8c. */
-static const char *binary(void)
+/* This program is BUILD/tests/check_*: a file of BUILD. */
+static const char *built(const char *name)
 {
     static char path[PATH_ROOM];
-    const char *given = getenv("FP8C");
-    if (given && *given)
-        return given;
-    const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 8);
+    const ssize_t n = readlink("/proc/self/exe", path, sizeof path - strlen(name) - 1);
     ck_assert(n > 0);
     path[n] = 0;
     for (int up = 0; up < 2; up++)
         *strrchr(path, '/') = 0;
-    return strcat(path, "/fp8c");
+    return strcat(path, name);
+}
+
+static const char *binary(void)
+{
+    const char *given = getenv("FP8C");
+    return given && *given ? given : built("/fp8c");
+}
+
+void f8_cli_use_small_caches(void)
+{
+    setenv("FP8C", built("/tests/fp8c_small_caches"), 0);
 }
 
 static int pipe_without_reader(void)

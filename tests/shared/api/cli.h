@@ -16,6 +16,8 @@ typedef struct f8_cli_result {
 
 /* $FP8C, else the fp8c of the build this test belongs to. */
 f8_cli_result f8_cli_run(const char *const *args);
+/* Until the test ends run fp8c_small_caches instead of fp8c (measure/small_caches.c). */
+void f8_cli_use_small_caches(void);
 #define F8_CLI(...) f8_cli_run((const char *const[]){__VA_ARGS__, NULL})
 
 /* Fail the test unless the run exited with 0 and said nothing on stderr; or with `code`, saying

@@ -19,6 +19,7 @@ static inline void setup(void)
 {
     f8_cli_setup();
     setenv("FP8C_TUNING", f8_cli_temp("tuning.db"), 1);
+    f8_cli_use_small_caches();
     snprintf(json, sizeof json, "%s", f8_cli_temp("a.jsonl"));
     snprintf(other, sizeof other, "%s", f8_cli_temp("b.jsonl"));
     snprintf(csv, sizeof csv, "%s", f8_cli_temp("a.csv"));

@@ -62,7 +62,7 @@ void nvrtc_cache_keep(const nvrtc_entry *entry, const char *note)
     }
 }
 
-bool nvrtc_in_turn(const char *kernel, const char *arch)
+bool nvrtc_in_turn(const char *kernel, const char *arch, unsigned share)
 {
     const char *asked = getenv("FP8C_NVRTC");
     const f8_target *t;
@@ -74,7 +74,8 @@ bool nvrtc_in_turn(const char *kernel, const char *arch)
             own = n;
         n++;
     }
-    return (asked && !strcmp(asked, "all")) || f8_fnv(F8_FNV, kernel) % n == own;
+    const uint64_t hash = f8_fnv(F8_FNV, kernel);
+    return (asked && !strcmp(asked, "all")) || (hash % n == own && hash / n % share == 0);
 }
 
 void nvrtc_remove_comments(char *cuda)

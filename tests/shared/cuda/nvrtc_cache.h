@@ -26,9 +26,10 @@ bool nvrtc_cache_has(const nvrtc_entry *entry);
 void nvrtc_cache_keep(const nvrtc_entry *entry, const char *note);
 
 /* Whether this run compiles the kernel for the architecture (the name of a CUDA target). By default
- * a kernel is compiled for one architecture, which a hash of its name chooses, so that each has its
- * share. With FP8C_NVRTC=all it is compiled for all (tests/README.md). */
-bool nvrtc_in_turn(const char *kernel, const char *arch);
+ * one of `share` kernels is compiled, for one architecture. A hash of the kernel's name chooses, so
+ * that each architecture has its part. With FP8C_NVRTC=all each kernel is compiled for all
+ * (tests/README.md). */
+bool nvrtc_in_turn(const char *kernel, const char *arch, unsigned share);
 
 /* Comments name the node that a kernel is of, and its description. Texts that differ in nothing
  * else are one text. */

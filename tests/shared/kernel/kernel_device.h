@@ -18,7 +18,7 @@ const char *kc_cuda_text(kcase *c, const f8_target *target, int *n_kernels);
 void kc_check_on_device(kcase *c, const cuda_device *device);
 
 /* The same of kernels for aligned launches alone, in blocks that have several tasks each. Returns
- * how many kernels' rows come through rings of bulk copies. */
+ * how many kernels' rows come through rings. */
 int kc_check_rings(kcase *c, const cuda_device *device);
 
 /* Whether it shows that the first `right` of the text is `wrong` instead: a launch fails, or a

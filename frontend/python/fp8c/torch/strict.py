@@ -32,6 +32,7 @@ _lock = threading.Lock()
 _watched: dict[int, weakref.ref] = {}  # by id of a weight
 _sharded: dict[int, tuple[weakref.ref, _Watch]] = {}  # those that FSDP2 shards
 _hooked = False
+_CALLS = {"__call__", "_wrapped_call_impl", "_call_impl", "forward"}  # of modules
 
 
 def watch_caller(backend: Callable[..., Any]) -> None:
@@ -39,7 +40,9 @@ def watch_caller(backend: Callable[..., Any]) -> None:
     were compiled by themselves with this backend: one of them may have no graph at all."""
     frame, model, compiled = inspect.currentframe(), None, None
     while frame is not None:
-        module = frame.f_locals.get("self")
+        # Until Python 3.13 a frame keeps the locals that one asks it for, until it ends. Calls of modules end
+        # soon; the caller's frame would keep a model that the caller deletes.
+        module = frame.f_locals.get("self") if frame.f_code.co_name in _CALLS else None
         if isinstance(module, torch.nn.Module):
             model = module  # in the end the outermost
             if compiled is None and private.is_compiled_module(module):

@@ -1,0 +1,448 @@
+/* FP8 weights of one format as a folder of another: see convert.h. */
+#include "frontend/formats/convert.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "frontend/formats/convert_parts.h"
+#include "frontend/formats/write.h"
+
+enum { SHOWN = 200 };
+
+#define FAIL(w, path, ...) f8_file_fail((w)->diag, F8_ERR_INPUT, path, __VA_ARGS__)
+
+const char *f8_fate_name(f8_fate fate)
+{
+    static const char *const names[] = {"kept", "spread", "requantized", "dequantized"};
+    return names[fate];
+}
+
+static bool ends(const char *name, const char *end)
+{
+    const size_t n = strlen(name), k = strlen(end);
+    return n >= k && !strcmp(name + n - k, end);
+}
+
+/* ---- what becomes of each weight ---- */
+
+/* The granularity of the new folder: that of most weights, if the format has it. */
+static f8_status choose_grain(f8_convert_work *w)
+{
+    const f8_model_folder *f = w->c->from;
+    int64_t of[F8_N_GRAINS] = {0};
+    int most = F8_BY_TENSOR;
+    for (size_t i = 0; i < f->n_scaled; i++) {
+        const f8_scaled *s = &f->scaled[i];
+        char shown[SHOWN];
+        if (!s->scale || !s->fits)
+            return FAIL(w, s->codes->file->in.path,
+                        "'%s' has no scales that go with it: `fp8c weights` says more",
+                        f8_st_shown(s->codes->name, shown, SHOWN));
+        if (s->codes->tensor->dtype != F8_ST_F8_E4M3)
+            return FAIL(w, s->codes->file->in.path, "the codes of '%s' are %s, not F8_E4M3",
+                        f8_st_shown(s->codes->name, shown, SHOWN),
+                        f8_st_dtype_name(s->codes->tensor->dtype));
+        of[s->grain]++;
+    }
+    for (int g = 0; g < F8_N_GRAINS; g++)
+        most = of[g] > of[most] ? g : most;
+    w->grain = f8_format_has(w->c->to, (f8_grain)most) ? (f8_grain)most : F8_BY_BLOCKS;
+    return F8_OK;
+}
+
+/* Whether an axis is longer than a block, and no multiple of it: transformers would place the
+ * blocks wrong. */
+static bool is_ragged(const f8_st_tensor *t)
+{
+    for (int k = 0; k < 2; k++)
+        if (t->dim[k] > F8_BLOCK && t->dim[k] % F8_BLOCK)
+            return true;
+    return false;
+}
+
+static f8_status measure(f8_convert_work *w, f8_converted *x)
+{
+    const f8_st_tensor *t = x->from->codes->tensor;
+    const f8_quantizer q = f8_convert_quantizer(w, x);
+    f8_quantize_error e = {0};
+    float *values, *scale, *inverse;
+    f8_arena memory;
+    f8_arena_init(&memory, &w->c->memory.allocator);
+    f8_status status = f8_convert_again(w, x, &memory, &values, &scale, &inverse, w->diag);
+    float *to = F8_NEW_ARRAY(&memory, float, (size_t)f8_model_folder_elements(t) + 1);
+    if (status == F8_OK)
+        status = f8_arena_status(&memory, w->diag);
+    if (status == F8_OK) {
+        f8_matrix_dequantized(&q, values, t->dim[0], t->dim[1], scale, inverse, to, &e);
+        x->sqnr = e.noise > 0 ? 10 * log10(e.signal / e.noise) : INFINITY;
+    }
+    f8_arena_end(&memory);
+    return status;
+}
+
+static f8_status choose_fate(f8_convert_work *w, f8_converted *x)
+{
+    const f8_scaled *s = x->from;
+    x->grain = w->grain;
+    x->fate = s->grain == w->grain ? F8_KEPT : F8_REQUANTIZED;
+    if (w->c->to == F8_HF_FP8 && is_ragged(s->codes->tensor)) {
+        x->fate = F8_DEQUANTIZED;
+        x->why = "a size above 128 is no multiple of it: transformers would read wrong values";
+    } else if (s->grain == F8_BY_TENSOR && w->grain == F8_BY_BLOCKS) {
+        x->fate = F8_SPREAD;
+    } else if (x->fate == F8_REQUANTIZED) {
+        x->why = "the format does not have its granularity, or not beside that of the others";
+        F8_TRY(measure(w, x));
+    }
+    w->c->of_fate[x->fate]++;
+    return F8_OK;
+}
+
+static f8_status choose_fates(f8_convert_work *w)
+{
+    f8_conversion *c = w->c;
+    c->weight = F8_NEW_ARRAY(&c->memory, f8_converted, c->from->n_scaled + 1);
+    F8_TRY(f8_arena_status(&c->memory, w->diag));
+    for (size_t i = 0; i < c->from->n_scaled; i++) {
+        c->weight[c->n] = (f8_converted){.from = &c->from->scaled[i]};
+        F8_TRY(choose_fate(w, &c->weight[c->n++]));
+    }
+    return F8_OK;
+}
+
+static const f8_converted *converted(const f8_convert_work *w, const f8_weight *codes)
+{
+    for (size_t i = 0; i < w->c->n; i++)
+        if (w->c->weight[i].from->codes == codes)
+            return &w->c->weight[i];
+    return NULL;
+}
+
+/* ---- scales of inputs ---- */
+
+/* *scale: what the codes of a linear's input are multiplied by; 0: no file has it. `delayed` keeps
+ * the inverse, for each input. */
+static f8_status input_scale(f8_convert_work *w, const f8_scaled *s, float *scale)
+{
+    static const char kept[] = "fp8.scale";
+    char name[1024];
+    f8_arena memory;
+    f8_status status = F8_OK;
+    snprintf(name, sizeof name, "%s.x", s->module);
+    const int64_t at = f8_checkpoint_element(&w->names, kept, name);
+    snprintf(name, sizeof name, "%s%s", f8_checkpoint_prefix, kept);
+    const f8_weight *from = s->input ? s->input : f8_weights_find(&w->c->from->weights, name);
+    *scale = 0;
+    if (!from || (!s->input && (at < 0 || at >= f8_model_folder_elements(from->tensor))))
+        return F8_OK;
+    f8_arena_init(&memory, &w->c->memory.allocator);
+    float *all = F8_NEW_ARRAY(&memory, float, (size_t)f8_model_folder_elements(from->tensor) + 1);
+    status = all ? f8_model_folder_plain(from, &memory, all, w->diag)
+                 : f8_arena_status(&memory, w->diag);
+    if (status == F8_OK)
+        *scale = s->input ? all[0] : 1 / all[at];
+    f8_arena_end(&memory);
+    return status;
+}
+
+/* Whether every weight has one, where the format has a place for it: one scale for the tensor. */
+static f8_status look_at_inputs(f8_convert_work *w)
+{
+    float scale = 1;
+    if (w->grain != F8_BY_TENSOR || w->c->to == F8_HF_FP8 || w->c->to == F8_NATIVE)
+        return F8_OK;
+    for (size_t i = 0; i < w->c->n && scale > 0; i++)
+        F8_TRY(input_scale(w, w->c->weight[i].from, &scale));
+    w->static_inputs = scale > 0;
+    if (w->c->to == F8_MODELOPT && !w->static_inputs)
+        return FAIL(
+            w, w->c->shown,
+            "modelopt's FP8 has a scale for the input of each linear, and these weights have none: "
+            "export under delayed, which keeps or calibrates them, or take compressed-tensors");
+    return F8_OK;
+}
+
+/* ---- the tensors of the new folder ---- */
+
+static void add(f8_convert_work *w, const char *name, f8_st_tensor type, f8_convert_source from)
+{
+    type.name = name;
+    w->tensor[w->n] = type;
+    w->source[w->n++] = from;
+}
+
+static f8_st_tensor of_type(f8_st_dtype dtype, int32_t rank, const int64_t *dim)
+{
+    f8_st_tensor t = {.dtype = dtype, .rank = rank};
+    memcpy(t.dim, dim, (size_t)rank * sizeof *dim);
+    return t;
+}
+
+/* `name`: what the weight is called there; `plain`: the dtype of values. */
+static void add_scaled(f8_convert_work *w, const f8_converted *x, const char *name,
+                       f8_st_dtype plain)
+{
+    f8_conversion *c = w->c;
+    const f8_st_tensor *t = x->from->codes->tensor;
+    float input = 0;
+    if (x->fate == F8_DEQUANTIZED) {
+        add(w, name, of_type(plain, 2, t->dim),
+            (f8_convert_source){.part = F8_VALUES, .weight = x});
+        return;
+    }
+    const f8_scale_type s = f8_format_scale(c->to, w->grain, t->dim, x->from->rows_are_inputs);
+    add(w, name, of_type(F8_ST_F8_E4M3, 2, t->dim),
+        (f8_convert_source){.part = F8_CODES, .weight = x});
+    add(w, f8_arena_printf(&c->memory, "%s%s", name, s.suffix), of_type(s.dtype, s.rank, s.dim),
+        (f8_convert_source){.part = F8_SCALES, .weight = x});
+    if (!w->static_inputs || input_scale(w, x->from, &input) != F8_OK)
+        return;
+    const int64_t one = 1;
+    add(w,
+        f8_arena_printf(&c->memory, "%.*s.input_scale", (int)(strlen(name) - strlen(".weight")),
+                        name),
+        of_type(F8_ST_F32, c->to == F8_COMPRESSED_TENSORS, &one),
+        (f8_convert_source){.part = F8_INPUT_SCALE, .weight = x, .number = input});
+}
+
+/* A matrix that stays out of FP8 is named in the config. */
+static void skip(f8_convert_work *w, const char *name, int32_t rank)
+{
+    if (rank == 2 && ends(name, ".weight"))
+        json_array_append_new(w->skipped, json_stringn(name, strlen(name) - strlen(".weight")));
+}
+
+/* Names a module that no file may have: a head that is tied. */
+static void skip_head(f8_convert_work *w, const char *head)
+{
+    json_t *entry;
+    size_t i;
+    json_array_foreach (w->skipped, i, entry)
+        if (!strcmp(json_string_value(entry), head))
+            return;
+    json_array_append_new(w->skipped, json_string(head));
+}
+
+static bool is_part_of_scaled(const f8_convert_work *w, const f8_weight *t)
+{
+    for (size_t i = 0; i < w->c->n; i++) {
+        const f8_scaled *s = w->c->weight[i].from;
+        if (t == s->scale || t == s->input)
+            return true;
+    }
+    return !strncmp(t->name, f8_checkpoint_prefix, strlen(f8_checkpoint_prefix));
+}
+
+static bool has_own_type(const f8_weight *a, const f8_weight *b)
+{
+    return a->tensor->rank == b->tensor->rank &&
+           !memcmp(a->tensor->dim, b->tensor->dim, (size_t)a->tensor->rank * sizeof(int64_t));
+}
+
+static f8_st_dtype values_dtype(const f8_model_folder *f)
+{
+    const char *text = f8_model_folder_text(f, "dtype");
+    text = text ? text : f8_model_folder_text(f, "torch_dtype");
+    return text && !strcmp(text, "float16")   ? F8_ST_F16
+           : text && !strcmp(text, "float32") ? F8_ST_F32
+                                              : F8_ST_BF16;
+}
+
+/* The tensors of `from` under their own names. */
+static f8_status list_own(f8_convert_work *w)
+{
+    const f8_model_folder *f = w->c->from;
+    for (size_t i = 0; i < f->weights.n_named; i++) {
+        const f8_weight *t = &f->weights.weight[i];
+        const f8_converted *x = converted(w, t);
+        if (x)
+            add_scaled(w, x, t->name, values_dtype(f));
+        else if (!is_part_of_scaled(w, t))
+            add(w, t->name, *t->tensor, (f8_convert_source){.part = F8_PLAIN, .plain = t});
+        if (!is_part_of_scaled(w, t) && (!x || x->fate == F8_DEQUANTIZED))
+            skip(w, t->name, t->tensor->rank);
+    }
+    return F8_OK;
+}
+
+/* The tensor of the weights for one of the model; a head that is tied has the embedding's. */
+static const f8_weight *counterpart(const f8_convert_work *w, const f8_weight *t)
+{
+    const f8_weight *own = f8_weights_find(&w->c->from->weights, t->name);
+    return own || strcmp(t->name, "lm_head.weight")
+               ? own
+               : f8_weights_find(&w->c->from->weights, "wte.weight");
+}
+
+/* The tensors of the model under its names, with the values of `from`. */
+static f8_status list_model(f8_convert_work *w)
+{
+    const f8_model_folder *f = w->c->from, *model = w->c->model;
+    char shown[SHOWN];
+    size_t used = 0, wanted = 0;
+    for (size_t i = 0; i < model->weights.n; i++) {
+        const f8_weight *t = &model->weights.weight[i],
+                        *own = t->ignored ? NULL : counterpart(w, t);
+        const f8_converted *x = own ? converted(w, own) : NULL;
+        if (!own && !t->ignored)
+            return FAIL(w, t->file->in.path,
+                        "'%s' is no parameter of the weights: give --map or --ignore, as the "
+                        "training had them",
+                        f8_st_shown(t->tensor->name, shown, SHOWN));
+        if (own && !has_own_type(own, t))
+            return FAIL(w, t->file->in.path, "'%s' has another shape than '%s' of the weights",
+                        f8_st_shown(t->tensor->name, shown, SHOWN), own->name);
+        used += own && !strcmp(own->name, t->name);
+        if (x)
+            add_scaled(w, x, t->tensor->name, t->tensor->dtype);
+        else
+            add(w, t->tensor->name, of_type(t->tensor->dtype, t->tensor->rank, t->tensor->dim),
+                (f8_convert_source){.part = F8_PLAIN, .plain = own ? own : t});
+        if (!x || x->fate == F8_DEQUANTIZED)
+            skip(w, t->tensor->name, t->tensor->rank);
+    }
+    for (size_t i = 0; i < f->weights.n_named; i++) {
+        const f8_weight *t = &f->weights.weight[i];
+        if (is_part_of_scaled(w, t))
+            continue;
+        wanted++;
+        if (!f8_weights_find(&model->weights, t->name))
+            return FAIL(
+                w, model->path,
+                "there is no '%s', which the weights have: give --map, as the training had it",
+                f8_st_shown(t->name, shown, SHOWN));
+    }
+    return used == wanted ? F8_OK
+                          : FAIL(w, model->path, "the model and the weights do not go together");
+}
+
+/* ---- the whole ---- */
+
+static bool asks(void *user)
+{
+    const f8_convert_work *w = user;
+    return w->c->stop && w->c->stop(NULL);
+}
+
+/* {"WEIGHT": "block", ...}: a file of fp8c's own says this of itself. */
+static char *stored(const f8_convert_work *w)
+{
+    static const char *const recipes[] = {"current", "rowwise", "block", "mxfp8"};
+    json_t *all = json_object();
+    for (size_t i = 0; i < w->n; i++)
+        if (w->source[i].part == F8_CODES)
+            json_object_set_new(all, w->tensor[i].name,
+                                json_string(recipes[w->source[i].weight->grain]));
+    char *text = json_dumps(all, JSON_COMPACT | JSON_PRESERVE_ORDER);
+    json_decref(all);
+    return text;
+}
+
+static f8_status put_native(f8_convert_work *w)
+{
+    f8_conversion *c = w->c;
+    char *text = stored(w);
+    const f8_st_pair metadata[] = {{"format", "pt"},
+                                   {"fp8c.version", f8_checkpoint_version},
+                                   {"fp8c.stored", text},
+                                   {"fp8c.library", fp8c_version()}};
+    const f8_st_contents contents = {.tensor = w->tensor,
+                                     .n = w->n,
+                                     .metadata = metadata,
+                                     .n_metadata = 4,
+                                     .fill = f8_convert_fill,
+                                     .user = w,
+                                     .list = c->list};
+    const f8_status status = text ? f8_st_write(c->path, &contents, &c->memory.allocator, w->diag)
+                                  : f8_file_fail(w->diag, F8_ERR_MEMORY, c->path, "out of memory");
+    c->n_files = 1;
+    for (size_t i = 0; i < w->n; i++)
+        c->bytes += f8_model_folder_bytes(&w->tensor[i]);
+    free(text);
+    return status;
+}
+
+static f8_status put(f8_convert_work *w)
+{
+    f8_conversion *c = w->c;
+    const f8_model_folder *base = c->model ? c->model : c->from;
+    const char *head = f8_tied_head(base->config);
+    const f8_described d = {c->to, w->grain, w->static_inputs, w->skipped};
+    json_t *config = json_deep_copy(base->config);
+    f8_status status = F8_OK;
+    if (head)
+        skip_head(w, head);
+    json_object_set_new(config, "quantization_config", f8_describe(&d));
+    json_t *modelopt = f8_describe_modelopt(&d);
+    f8_model_folder_out out = {.path = c->path,
+                               .tensor = w->tensor,
+                               .n = w->n,
+                               .fill = f8_convert_fill,
+                               .user = w,
+                               .config = config,
+                               .modelopt = modelopt,
+                               .carry = base->root,
+                               .most = c->most,
+                               .list = c->list,
+                               .stop = asks,
+                               .allocator = &c->memory.allocator};
+    status = config && json_object_get(config, "quantization_config")
+                 ? f8_model_folder_write(&out, w->diag)
+                 : f8_file_fail(w->diag, F8_ERR_MEMORY, c->path, "out of memory");
+    c->n_files = out.n_files;
+    c->bytes = out.bytes;
+    json_decref(config);
+    json_decref(modelopt);
+    return status;
+}
+
+static f8_status convert(f8_convert_work *w)
+{
+    f8_conversion *c = w->c;
+    const size_t most = 3 * (c->from->weights.n + (c->model ? c->model->weights.n : 0)) + 1;
+    const f8_model_folder *base = c->model ? c->model : c->from;
+    if (!c->from->n_scaled)
+        return FAIL(w, c->shown, "none of its weights is in FP8");
+    if (!base->config && c->to != F8_NATIVE)
+        return FAIL(w, base->path, "it has no config.json, which the new folder needs");
+    if (c->model && c->model->n_scaled)
+        return FAIL(w, c->model->path,
+                    "its weights are FP8 already: give the model that the training began with");
+    w->skipped = json_array();
+    for (size_t i = 0; i < c->from->weights.n_files; i++)
+        F8_TRY(f8_checkpoint_read_metadata(&c->from->weights.file[i], &w->names, w->diag));
+    w->tensor = F8_NEW_ARRAY(&c->memory, f8_st_tensor, most);
+    w->source = F8_NEW_ARRAY(&c->memory, f8_convert_source, most);
+    F8_TRY(f8_arena_status(&c->memory, w->diag));
+    if (c->to != F8_NATIVE)
+        F8_TRY(f8_model_folder_writable(c->path, w->diag));
+    F8_TRY(choose_grain(w));
+    F8_TRY(choose_fates(w));
+    F8_TRY(look_at_inputs(w));
+    F8_TRY(c->model ? list_model(w) : list_own(w));
+    F8_TRY(f8_arena_status(&c->memory, w->diag));
+    return c->to == F8_NATIVE ? put_native(w) : put(w);
+}
+
+f8_status f8_convert(f8_conversion *c, f8_diag *diag)
+{
+    const f8_allocator usual = f8_default_allocator();
+    f8_convert_work w = {.c = c, .diag = diag};
+    f8_arena_init(&c->memory, c->allocator ? c->allocator : &usual);
+    c->weight = NULL;
+    c->n = 0;
+    c->bytes = 0;
+    memset(c->of_fate, 0, sizeof c->of_fate);
+    const f8_status status = convert(&w);
+    json_decref(w.skipped);
+    f8_checkpoint_release_names(&w.names);
+    return status;
+}
+
+void f8_conversion_end(f8_conversion *c)
+{
+    if (c->memory.allocator.alloc)
+        f8_arena_end(&c->memory);
+    c->memory = (f8_arena){0};
+}

@@ -1,0 +1,70 @@
+/* FP8 weights of one format as a folder of another. Codes go over as they are where both formats
+ * can say what their scales cover; else the weight is quantized again, and the error is told.
+ * Internal to frontend/. */
+#ifndef F8_FORMATS_CONVERT_H
+#define F8_FORMATS_CONVERT_H
+
+#include "frontend/formats/folder.h"
+
+/* What becomes of a weight that was FP8. */
+typedef enum f8_fate {
+    F8_KEPT,        /* the same codes and scales */
+    F8_SPREAD,      /* the same codes; one scale stands for all blocks */
+    F8_REQUANTIZED, /* other codes */
+    F8_DEQUANTIZED, /* values: the format, or its loaders, can't have it */
+    F8_N_FATES
+} f8_fate;
+
+typedef struct f8_converted {
+    const f8_scaled *from;
+    f8_fate fate;
+    f8_grain grain;  /* of the new scales */
+    double sqnr;     /* F8_REQUANTIZED: of the new values to the old ones, in dB */
+    const char *why; /* F8_REQUANTIZED, F8_DEQUANTIZED */
+} f8_converted;
+
+typedef struct f8_conversion {
+    const f8_model_folder *from;
+    const char *shown; /* what messages call the weights */
+    /* The model that a training began with: names, dtypes of what is not FP8, config.json and all
+     * other files are its own. Its tensors have the names that `from` has (maps of
+     * f8_model_folder_open). NULL: those of `from`. */
+    const f8_model_folder *model;
+    f8_format to;
+    const char *path; /* the folder to write; native: the file */
+    uint64_t most;    /* bytes of tensors in a file; 0: 5 GB */
+    f8_temporaries *list;
+    bool (*stop)(void *user); /* NULL: nobody asks */
+    const f8_allocator *allocator;
+    /* What was done. */
+    f8_converted *weight;
+    size_t n, n_files;
+    uint64_t bytes;
+    int64_t of_fate[F8_N_FATES];
+    f8_arena memory;
+} f8_conversion;
+
+/* Write the folder. F8_ERR_INPUT: the format has no room for these weights, or the model and the
+ * weights do not go together; then nothing is written. End c in any case, once the diag is
+ * rendered. */
+f8_status f8_convert(f8_conversion *c, f8_diag *diag);
+void f8_conversion_end(f8_conversion *c);
+const char *f8_fate_name(f8_fate fate);
+
+/* ---- config.c ---- */
+
+typedef struct f8_described {
+    f8_format format;
+    f8_grain grain;
+    bool static_inputs;
+    json_t *skipped; /* modules that stay out, an array of strings */
+} f8_described;
+
+/* config.json's quantization_config, and hf_quant_config.json or NULL. The caller owns them. */
+json_t *f8_describe(const f8_described *d);
+json_t *f8_describe_modelopt(const f8_described *d);
+/* The modules that every model of this architecture has and no file: a head that is tied. NULL:
+ * none. */
+const char *f8_tied_head(const json_t *config);
+
+#endif

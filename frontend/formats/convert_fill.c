@@ -1,0 +1,140 @@
+/* The bytes of a folder that is converted: see convert_parts.h. */
+#include "frontend/formats/convert_parts.h"
+
+#include <string.h>
+
+#include "ir/num/fp8.h"
+
+/* ---- weights that are quantized again ---- */
+
+f8_quantizer f8_convert_quantizer(const f8_convert_work *w, const f8_converted *x)
+{
+    return (f8_quantizer){.grain = f8_grain_covers(w->grain, x->from->rows_are_inputs),
+                          .format = F8_E4M3,
+                          .mx = w->grain == F8_BY_MX};
+}
+
+/* The values of a weight and the new scales: factors and their inverses. */
+f8_status f8_convert_again(const f8_convert_work *w, const f8_converted *x, f8_arena *memory,
+                           float **values, float **scale, float **inverse, f8_diag *diag)
+{
+    const f8_st_tensor *t = x->from->codes->tensor;
+    const f8_quantizer q = f8_convert_quantizer(w, x);
+    const int64_t n = f8_quantizer_scales(&q, t->dim[0], t->dim[1]);
+    *values = F8_NEW_ARRAY(memory, float, (size_t)f8_model_folder_elements(t) + 1);
+    *scale = F8_NEW_ARRAY(memory, float, (size_t)n + 1);
+    *inverse = F8_NEW_ARRAY(memory, float, (size_t)n + 1);
+    F8_TRY(f8_arena_status(memory, diag));
+    F8_TRY(f8_model_folder_values(x->from, memory, *values, diag));
+    f8_matrix_amax(q.grain, *values, t->dim[0], t->dim[1], *scale);
+    f8_scales_of(&q, *scale, n, *scale, *inverse);
+    return F8_OK;
+}
+
+/* ---- bytes ---- */
+
+static void put_number(f8_st_dtype dtype, void *to, int64_t i, float x)
+{
+    if (dtype == F8_ST_F32)
+        ((float *)to)[i] = x;
+    else if (dtype == F8_ST_BF16)
+        ((uint16_t *)to)[i] = f8_f32_to_bf16(x);
+    else
+        ((uint16_t *)to)[i] = f8_f32_to_f16(x);
+}
+
+static f8_status fill_plain(const f8_st_tensor *t, const f8_weight *from, f8_arena *memory,
+                            void *to, f8_diag *diag)
+{
+    const int64_t n = f8_model_folder_elements(from->tensor);
+    if (from->tensor->dtype == t->dtype)
+        return f8_st_read(from->file, from->tensor, to, diag);
+    if (t->dtype != F8_ST_F32 && t->dtype != F8_ST_BF16 && t->dtype != F8_ST_F16)
+        return f8_file_fail(diag, F8_ERR_INPUT, from->file->in.path,
+                            "'%s' is %s, and %s in the model", from->name,
+                            f8_st_dtype_name(from->tensor->dtype), f8_st_dtype_name(t->dtype));
+    float *x = F8_NEW_ARRAY(memory, float, (size_t)n + 1);
+    F8_TRY(f8_arena_status(memory, diag));
+    F8_TRY(f8_model_folder_plain(from, memory, x, diag));
+    for (int64_t i = 0; i < n; i++)
+        put_number(t->dtype, to, i, x[i]);
+    return F8_OK;
+}
+
+static f8_status fill_values(const f8_st_tensor *t, const f8_scaled *s, f8_arena *memory, void *to,
+                             f8_diag *diag)
+{
+    const int64_t n = f8_model_folder_elements(s->codes->tensor);
+    float *x = F8_NEW_ARRAY(memory, float, (size_t)n + 1);
+    F8_TRY(f8_arena_status(memory, diag));
+    F8_TRY(f8_model_folder_values(s, memory, x, diag));
+    for (int64_t i = 0; i < n; i++)
+        put_number(t->dtype, to, i, x[i]);
+    return F8_OK;
+}
+
+static f8_status fill_codes(const f8_convert_work *w, const f8_converted *x, f8_arena *memory,
+                            void *to, f8_diag *diag)
+{
+    const f8_weight *codes = x->from->codes;
+    const f8_quantizer q = f8_convert_quantizer(w, x);
+    float *values, *scale, *inverse;
+    if (x->fate != F8_REQUANTIZED)
+        return f8_st_read(codes->file, codes->tensor, to, diag);
+    F8_TRY(f8_convert_again(w, x, memory, &values, &scale, &inverse, diag));
+    f8_matrix_encode(&q, values, codes->tensor->dim[0], codes->tensor->dim[1], scale, to);
+    return F8_OK;
+}
+
+static void put_scales(const f8_st_tensor *t, const float *scale, int64_t n, void *to)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (t->dtype == F8_ST_F32)
+            ((float *)to)[i] = scale[i];
+        else
+            ((uint8_t *)to)[i] = f8_f32_to_e8m0(scale[i], true);
+}
+
+static f8_status fill_scales(const f8_convert_work *w, const f8_converted *x, const f8_st_tensor *t,
+                             f8_arena *memory, void *to, f8_diag *diag)
+{
+    float *values, *scale, *inverse;
+    int64_t n;
+    if (x->fate == F8_REQUANTIZED) {
+        const f8_quantizer q = f8_convert_quantizer(w, x);
+        const int64_t *dim = x->from->codes->tensor->dim;
+        F8_TRY(f8_convert_again(w, x, memory, &values, &scale, &inverse, diag));
+        put_scales(t, inverse, f8_quantizer_scales(&q, dim[0], dim[1]), to);
+        return F8_OK;
+    }
+    F8_TRY(f8_model_folder_scales(x->from, memory, &scale, &n, diag));
+    if (x->fate == F8_SPREAD) {
+        int64_t all = 1;
+        for (int32_t k = 0; k < t->rank; k++)
+            all *= t->dim[k];
+        for (int64_t i = 0; i < all; i++)
+            ((float *)to)[i] = scale[0];
+        return F8_OK;
+    }
+    put_scales(t, scale, n, to);
+    return F8_OK;
+}
+
+f8_status f8_convert_fill(void *user, size_t index, void *to, f8_diag *diag)
+{
+    const f8_convert_work *w = user;
+    const f8_convert_source *s = &w->source[index];
+    const f8_st_tensor *t = &w->tensor[index];
+    f8_status status = F8_OK;
+    f8_arena memory; /* of one tensor at a time */
+    f8_arena_init(&memory, &w->c->memory.allocator);
+    switch (s->part) {
+    case F8_PLAIN: status = fill_plain(t, s->plain, &memory, to, diag); break;
+    case F8_CODES: status = fill_codes(w, s->weight, &memory, to, diag); break;
+    case F8_SCALES: status = fill_scales(w, s->weight, t, &memory, to, diag); break;
+    case F8_INPUT_SCALE: memcpy(to, &s->number, sizeof s->number); break;
+    case F8_VALUES: status = fill_values(t, s->weight->from, &memory, to, diag); break;
+    }
+    f8_arena_end(&memory);
+    return status;
+}

@@ -1,0 +1,283 @@
+/* A folder of weights: see folder.h. */
+#include "frontend/formats/folder.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "ir/num/fp8.h"
+
+enum { SHOWN = 200, CONFIG_BYTES = 1 << 24 };
+
+static const char weight_end[] = ".weight";
+
+/* ---- what lies in the folder ---- */
+
+static f8_status read_json(const char *path, f8_arena *memory, json_t **out, f8_diag *diag)
+{
+    f8_file_bytes file = {0};
+    json_error_t error;
+    char shown[SHOWN];
+    F8_TRY(f8_file_read(path, CONFIG_BYTES, &memory->allocator, &file, diag));
+    *out = json_loadb((const char *)file.bytes, file.size, 0, &error);
+    f8_file_release(&file);
+    if (*out && json_is_object(*out))
+        return F8_OK;
+    return f8_file_fail(diag, F8_ERR_INPUT, path,
+                        *out ? "it is no JSON object" : "it is not valid JSON: %s (line %d)",
+                        *out ? "" : f8_st_shown(error.text, shown, sizeof shown), error.line);
+}
+
+/* Reads ROOT/NAME if it is there. */
+static f8_status read_config(f8_model_folder *f, const char *name, json_t **out, f8_diag *diag)
+{
+    struct stat info;
+    const char *path = f8_arena_printf(&f->memory, "%s/%s", f->root, name);
+    F8_TRY(f8_arena_status(&f->memory, diag));
+    return stat(path, &info) ? F8_OK : read_json(path, &f->memory, out, diag);
+}
+
+static bool ends(const char *name, const char *end)
+{
+    const size_t n = strlen(name), k = strlen(end);
+    return n >= k && !strcmp(name + n - k, end);
+}
+
+static f8_status open_weights(f8_model_folder *f, const fp8c_load_options *o, f8_diag *diag)
+{
+    fp8c_load_options own = {.struct_size = sizeof own, .files = &f->path, .n_files = 1};
+    if (o) {
+        own.ignore = o->ignore;
+        own.n_ignore = o->n_ignore;
+        own.map = o->map;
+        own.n_map = o->n_map;
+    }
+    return f8_weights_open_as_they_are(&f->weights, &own, &f->memory.allocator, diag);
+}
+
+/* ---- which tensors are FP8 ---- */
+
+static bool are_codes(const f8_weight *w)
+{
+    const f8_st_dtype t = w->tensor->dtype;
+    return (t == F8_ST_F8_E4M3 || t == F8_ST_F8_E5M2 || t == F8_ST_F8_E4M3FNUZ ||
+            t == F8_ST_F8_E5M2FNUZ) &&
+           w->tensor->rank == 2 && ends(w->name, weight_end);
+}
+
+/* The tensor MODULE + END. */
+static const f8_weight *beside(const f8_model_folder *f, const char *module, const char *end)
+{
+    char name[1024];
+    return snprintf(name, sizeof name, "%s%s", module, end) < (int)sizeof name
+               ? f8_weights_find(&f->weights, name)
+               : NULL;
+}
+
+static f8_status add_scaled(f8_model_folder *f, const f8_weight *codes, f8_diag *diag)
+{
+    f8_scaled *s = &f->scaled[f->n_scaled++];
+    *s = (f8_scaled){.codes = codes};
+    s->module = f8_arena_strndup(&f->memory, codes->name, strlen(codes->name) - strlen(weight_end));
+    F8_TRY(f8_arena_status(&f->memory, diag));
+    const f8_weight *inverse = beside(f, s->module, ".weight_scale_inv"),
+                    *scale = beside(f, s->module, ".weight_scale");
+    const bool wants_inverse = f->declared.format == F8_HF_FP8 && f->declared.grain == F8_BY_BLOCKS;
+    s->scale = inverse && (wants_inverse || !scale) ? inverse : scale;
+    s->input = beside(f, s->module, ".input_scale");
+    s->fits = s->scale && f8_grain_of(s->scale->tensor, codes->tensor->dim, f->declared.grain,
+                                      &s->grain, &s->rows_are_inputs);
+    return F8_OK;
+}
+
+/* Whether a tensor is the scale of a weight that is not in FP8, or not there. */
+static bool is_stray(const f8_model_folder *f, const f8_weight *w)
+{
+    static const char *const ends_of[] = {".weight_scale_inv", ".weight_scale", ".input_scale"};
+    char module[1024];
+    for (int i = 0; i < 3; i++)
+        if (ends(w->name, ends_of[i])) {
+            snprintf(module, sizeof module, "%.*s", (int)(strlen(w->name) - strlen(ends_of[i])),
+                     w->name);
+            return !f8_model_folder_scaled(f, module);
+        }
+    return false;
+}
+
+static f8_status find_scaled(f8_model_folder *f, f8_diag *diag)
+{
+    const size_t n = f->weights.n_named;
+    f->scaled = F8_NEW_ARRAY(&f->memory, f8_scaled, n + 1);
+    f->stray = F8_NEW_ARRAY(&f->memory, const f8_weight *, n + 1);
+    F8_TRY(f8_arena_status(&f->memory, diag));
+    for (size_t i = 0; i < n; i++)
+        if (are_codes(&f->weights.weight[i]))
+            F8_TRY(add_scaled(f, &f->weights.weight[i], diag));
+    for (size_t i = 0; i < n; i++)
+        if (is_stray(f, &f->weights.weight[i]))
+            f->stray[f->n_stray++] = &f->weights.weight[i];
+    return F8_OK;
+}
+
+const f8_scaled *f8_model_folder_scaled(const f8_model_folder *f, const char *module)
+{
+    for (size_t i = 0; i < f->n_scaled; i++)
+        if (!strcmp(f->scaled[i].module, module))
+            return &f->scaled[i];
+    return NULL;
+}
+
+/* By the names and shapes of scales. */
+static f8_format format_by_names(const f8_model_folder *f)
+{
+    bool inverse = false, deep = false;
+    if (f8_weights_metadata(&f->weights, "fp8c.stored"))
+        return F8_NATIVE;
+    for (size_t i = 0; i < f->n_scaled; i++) {
+        const f8_weight *scale = f->scaled[i].scale;
+        inverse |= scale && ends(scale->name, "_inv");
+        deep |= scale && scale->tensor->rank == 4;
+    }
+    return inverse       ? F8_HF_FP8
+           : deep        ? F8_MODELOPT
+           : f->n_scaled ? F8_COMPRESSED_TENSORS
+                         : F8_N_FORMATS;
+}
+
+/* ---- the whole ---- */
+
+/* Refuses what is quantized by a method that is not FP8's. */
+static f8_status check_method(const f8_model_folder *f, f8_diag *diag)
+{
+    const f8_declared *d = &f->declared;
+    char shown[SHOWN];
+    if (!d->any || d->format != F8_N_FORMATS)
+        return F8_OK;
+    return f8_file_fail(
+        diag, F8_ERR_INPUT, d->file,
+        "weights quantized by '%s' are not FP8 as fp8c reads it: fp8 (transformers), "
+        "compressed-tensors, modelopt",
+        f8_st_shown(d->method, shown, sizeof shown));
+}
+
+f8_status f8_model_folder_open(f8_model_folder *f, const char *path, const fp8c_load_options *o,
+                               const f8_allocator *allocator, f8_diag *diag)
+{
+    const f8_allocator usual = f8_default_allocator();
+    struct stat info;
+    *f = (f8_model_folder){.path = path};
+    f->declared = f->also = f8_declared_read(NULL, false, path);
+    f8_arena_init(&f->memory, allocator ? allocator : &usual);
+    if (!stat(path, &info) && S_ISDIR(info.st_mode))
+        f->root = path;
+    if (f->root) {
+        F8_TRY(read_config(f, "config.json", &f->config, diag));
+        F8_TRY(read_config(f, "hf_quant_config.json", &f->modelopt, diag));
+        const json_t *own = json_object_get(f->config, "quantization_config");
+        f->declared =
+            f8_declared_read(own, false, f8_arena_printf(&f->memory, "%s/config.json", path));
+        f->also = f8_declared_read(f->modelopt, true,
+                                   f8_arena_printf(&f->memory, "%s/hf_quant_config.json", path));
+        if (!f->declared.any || (f->also.any && f->declared.format == F8_MODELOPT)) {
+            const f8_declared first = f->declared;
+            f->declared = f->also;
+            f->also = first;
+        }
+        F8_TRY(f8_arena_status(&f->memory, diag));
+        F8_TRY(check_method(f, diag));
+    }
+    F8_TRY(open_weights(f, o, diag));
+    F8_TRY(find_scaled(f, diag));
+    f->format = f->declared.any ? f->declared.format : format_by_names(f);
+    return F8_OK;
+}
+
+void f8_model_folder_close(f8_model_folder *f)
+{
+    f8_weights_close(&f->weights);
+    json_decref(f->config);
+    json_decref(f->modelopt);
+    if (f->memory.allocator.alloc)
+        f8_arena_end(&f->memory);
+    *f = (f8_model_folder){0};
+}
+
+bool f8_model_folder_skips(const f8_model_folder *f, const char *module)
+{
+    return f8_declared_skips(&f->declared, module);
+}
+
+const char *f8_model_folder_text(const f8_model_folder *f, const char *key)
+{
+    return json_string_value(json_object_get(f->config, key));
+}
+
+/* ---- values ---- */
+
+int64_t f8_model_folder_elements(const f8_st_tensor *t)
+{
+    return (int64_t)(t->bytes / f8_st_dtype_bytes(t->dtype));
+}
+
+static float decode(f8_st_dtype t, const void *from, int64_t i)
+{
+    switch (t) {
+    case F8_ST_F32: return ((const float *)from)[i];
+    case F8_ST_BF16: return f8_bf16_to_f32(((const uint16_t *)from)[i]);
+    case F8_ST_F16: return f8_f16_to_f32(((const uint16_t *)from)[i]);
+    case F8_ST_F64: return (float)((const double *)from)[i];
+    case F8_ST_F8_E4M3: return f8_e4m3_to_f32(((const uint8_t *)from)[i]);
+    case F8_ST_F8_E5M2: return f8_e5m2_to_f32(((const uint8_t *)from)[i]);
+    case F8_ST_U8: /* the exponents of compressed-tensors and ModelOpt */
+    case F8_ST_F8_E8M0: return f8_e8m0_to_f32(((const uint8_t *)from)[i]);
+    default: return 0;
+    }
+}
+
+static bool decodes(f8_st_dtype t)
+{
+    return t == F8_ST_F32 || t == F8_ST_BF16 || t == F8_ST_F16 || t == F8_ST_F64 ||
+           t == F8_ST_F8_E4M3 || t == F8_ST_F8_E5M2 || t == F8_ST_U8 || t == F8_ST_F8_E8M0;
+}
+
+f8_status f8_model_folder_plain(const f8_weight *w, f8_arena *memory, float *to, f8_diag *diag)
+{
+    const f8_st_tensor *t = w->tensor;
+    const int64_t n = f8_model_folder_elements(t);
+    char shown[SHOWN];
+    if (!decodes(t->dtype))
+        return f8_file_fail(diag, F8_ERR_INPUT, w->file->in.path,
+                            "'%s' is of %s, which is no number here",
+                            f8_st_shown(w->name, shown, sizeof shown), f8_st_dtype_name(t->dtype));
+    void *raw = f8_arena_array(memory, 1, (size_t)t->bytes + 1);
+    F8_TRY(f8_arena_status(memory, diag));
+    F8_TRY(f8_st_read(w->file, t, raw, diag));
+    for (int64_t i = 0; i < n; i++)
+        to[i] = decode(t->dtype, raw, i);
+    return F8_OK;
+}
+
+f8_status f8_model_folder_scales(const f8_scaled *s, f8_arena *memory, float **scales, int64_t *n,
+                                 f8_diag *diag)
+{
+    *n = f8_model_folder_elements(s->scale->tensor);
+    *scales = F8_NEW_ARRAY(memory, float, (size_t)*n + 1);
+    F8_TRY(f8_arena_status(memory, diag));
+    return f8_model_folder_plain(s->scale, memory, *scales, diag);
+}
+
+f8_status f8_model_folder_values(const f8_scaled *s, f8_arena *memory, float *to, f8_diag *diag)
+{
+    const int64_t rows = s->codes->tensor->dim[0], columns = s->codes->tensor->dim[1];
+    const f8_granularity covers = f8_grain_covers(s->grain, s->rows_are_inputs);
+    const int64_t across = f8_granularity_blocks(covers.cols, columns);
+    float *scales;
+    int64_t n;
+    F8_TRY(f8_model_folder_plain(s->codes, memory, to, diag));
+    F8_TRY(f8_model_folder_scales(s, memory, &scales, &n, diag));
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < columns; c++)
+            to[r * columns + c] *= scales[f8_granularity_block(covers.rows, r) * across +
+                                          f8_granularity_block(covers.cols, c)];
+    return F8_OK;
+}

@@ -1,0 +1,79 @@
+/* A folder of weights as others write and load it: config.json, hf_quant_config.json, one
+ * safetensors file or several with an index. Or one file. Which of its tensors are FP8, with which
+ * scales, and what its config says of that. Internal to frontend/. */
+#ifndef F8_FORMATS_FOLDER_H
+#define F8_FORMATS_FOLDER_H
+
+#include "frontend/checkpoint/weights.h"
+#include "frontend/checkpoint/format.h"
+
+/* What a config says. */
+typedef struct f8_declared {
+    bool any;                   /* it says that weights are quantized */
+    f8_format format;           /* F8_N_FORMATS: fp8c knows no such method */
+    const char *method;         /* as it stands there: "fp8" */
+    const char *file;           /* which file says so */
+    const json_t *quantization; /* the object */
+    f8_grain grain;             /* of the first group; F8_N_GRAINS: it does not say */
+    bool static_inputs;         /* activations have scales in the files */
+    bool may_skip;              /* `ignore` below is all that is not quantized */
+} f8_declared;
+
+/* A weight in FP8. */
+typedef struct f8_scaled {
+    const char *module;     /* its name in the files without ".weight" */
+    const f8_weight *codes; /* F8_E4M3 or F8_E5M2, or a type that no format has */
+    const f8_weight *scale; /* NULL: there is none */
+    const f8_weight *input; /* the scale of the linear's input; NULL: there is none */
+    bool fits;              /* the scales' shape goes with that of the codes */
+    f8_grain grain;         /* where it fits */
+    bool rows_are_inputs;   /* codes are [in, out] */
+} f8_scaled;
+
+typedef struct f8_model_folder {
+    const char *path; /* as it was given */
+    const char *root; /* the folder; NULL: `path` is a file, and nothing else is read */
+    json_t *config;   /* config.json; NULL: there is none */
+    json_t *modelopt; /* hf_quant_config.json; NULL */
+    f8_weights weights;
+    f8_declared declared, also; /* also: what hf_quant_config.json says, where both say something */
+    f8_scaled *scaled;          /* by name */
+    size_t n_scaled;
+    const f8_weight **stray; /* scales without codes */
+    size_t n_stray;
+    f8_format format; /* of the FP8 weights, by the config, or by names where it says nothing */
+    f8_arena memory;
+} f8_model_folder;
+
+/* Open a folder, an index or a file. `maps` and `ignore` are those of `o`, which may be NULL; its
+ * files are not read. F8_ERR_INPUT: a file is not as described, there are no weights, or a method
+ * that fp8c does not know (GPTQ, AWQ, bitsandbytes, ...) made them. Close f in any case, once the
+ * diag is rendered. */
+f8_status f8_model_folder_open(f8_model_folder *f, const char *path, const fp8c_load_options *o,
+                               const f8_allocator *allocator, f8_diag *diag);
+void f8_model_folder_close(f8_model_folder *f);
+
+/* The FP8 weight of a module, or NULL. */
+const f8_scaled *f8_model_folder_scaled(const f8_model_folder *f, const char *module);
+/* Whether the config says that a module stays out of FP8. */
+bool f8_model_folder_skips(const f8_model_folder *f, const char *module);
+/* A text of the config, by one key or by two; NULL: it has none. */
+const char *f8_model_folder_text(const f8_model_folder *f, const char *key);
+
+/* The values of an FP8 weight at `to`, f32, as its codes lie; of another tensor its own. The scales
+ * alone. NaN and Inf pass. `memory` is for what is read on the way. */
+f8_status f8_model_folder_values(const f8_scaled *s, f8_arena *memory, float *to, f8_diag *diag);
+f8_status f8_model_folder_scales(const f8_scaled *s, f8_arena *memory, float **scales, int64_t *n,
+                                 f8_diag *diag);
+f8_status f8_model_folder_plain(const f8_weight *w, f8_arena *memory, float *to, f8_diag *diag);
+/* Elements of a tensor. */
+int64_t f8_model_folder_elements(const f8_st_tensor *t);
+
+/* ---- declared.c ---- */
+
+/* What a quantization_config, or hf_quant_config.json, says. `file` is for messages. */
+f8_declared f8_declared_read(const json_t *quantization, bool modelopt, const char *file);
+/* Whether it says that a module is not quantized. */
+bool f8_declared_skips(const f8_declared *d, const char *module);
+
+#endif

@@ -1,0 +1,89 @@
+/* Which loaders take a folder: see lint.h. What they need was read in their sources (README.md). */
+#include "frontend/formats/lint.h"
+
+#include <string.h>
+
+/* Whether the model's linears are Conv1D, whose weights are [in, out]: no loader that quantizes has
+ * them. */
+static bool has_conv1d(const f8_model_folder *f)
+{
+    static const char *const types[] = {"gpt2", "openai-gpt", "imagegpt", "decision_transformer"};
+    const char *type = f8_model_folder_text(f, "model_type");
+    for (size_t i = 0; type && i < sizeof types / sizeof *types; i++)
+        if (!strcmp(type, types[i]))
+            return true;
+    return false;
+}
+
+/* A weight whose blocks transformers would place wrong: it takes rows / scale rows for the block's
+ * height. */
+static const f8_scaled *ragged(const f8_model_folder *f)
+{
+    for (size_t i = 0; i < f->n_scaled; i++) {
+        const f8_scaled *s = &f->scaled[i];
+        for (int k = 0; s->fits && s->grain == F8_BY_BLOCKS && k < 2; k++)
+            if (s->codes->tensor->dim[k] > F8_BLOCK && s->codes->tensor->dim[k] % F8_BLOCK)
+                return s;
+    }
+    return NULL;
+}
+
+static void check_ragged(f8_lint *l)
+{
+    for (size_t i = 0; l->folder->format == F8_HF_FP8 && i < l->folder->n_scaled; i++) {
+        const f8_scaled *s = &l->folder->scaled[i];
+        for (int k = 0; s->fits && s->grain == F8_BY_BLOCKS && k < 2; k++) {
+            const long long n = (long long)s->codes->tensor->dim[k];
+            if (n <= F8_BLOCK || n % F8_BLOCK == 0)
+                continue;
+            f8_lint_add(
+                l, "ragged-blocks", s->codes, f8_source_transformers,
+                "axis %d has %lld elements, which is no multiple of 128: transformers takes blocks "
+                "of %lld / %lld, and reads wrong values or refuses",
+                k, n, n, (n + F8_BLOCK - 1) / F8_BLOCK);
+            break;
+        }
+    }
+}
+
+static const char *not_transformers(const f8_lint *l, bool runs_fp8)
+{
+    const f8_model_folder *f = l->folder;
+    if (!f->declared.any)
+        return "config.json has no quantization_config";
+    if (f->format == F8_MODELOPT)
+        return "it has no loader of ModelOpt's files";
+    if (f->format == F8_HF_FP8 && f->declared.grain != F8_BY_BLOCKS)
+        return "its fine-grained FP8 has blocks";
+    if (f->format == F8_HF_FP8 && ragged(f))
+        return "a weight's size is no multiple of 128";
+    if (has_conv1d(f) && (runs_fp8 || f->format != F8_HF_FP8))
+        return "the model's linears are Conv1D, with weights [in, out]";
+    return NULL;
+}
+
+static const char *not_vllm(const f8_lint *l)
+{
+    const f8_model_folder *f = l->folder;
+    if (!f->declared.any)
+        return "config.json has no quantization_config";
+    if (has_conv1d(f))
+        return "the model's linears are Conv1D, with weights [in, out]";
+    return NULL;
+}
+
+void f8_lint_loaders(f8_lint *l)
+{
+    check_ragged(l);
+    const f8_loader_verdict all[F8_LOADERS] = {
+        {"transformers", not_transformers(l, false)},
+        {"transformers, FP8 on a GPU", not_transformers(l, true)},
+        {"vLLM", not_vllm(l)},
+        {"fp8c", NULL},
+    };
+    for (int i = 0; i < F8_LOADERS; i++) {
+        l->loader[i] = all[i];
+        if (!l->loader[i].not )
+            l->loader[i].not = l->n ? "of what is wrong" : NULL;
+    }
+}
