@@ -94,12 +94,13 @@ bool f8_load_trains(const f8_load *l)
     return !l->exact && l->states != F8_LOAD_EVAL_STATES;
 }
 
-/* Whether the files have a variable as it is: codes or scales. */
+/* Whether the files have a variable, codes or scales, to the bit. */
 static bool has_same(const f8_load *l, const fp8c_variable *v)
 {
     const f8_weight *t = find(l, l->prefix, v->name);
     const f8_st_tensor want = f8_checkpoint_tensor(v);
-    return t && t->tensor->dtype == want.dtype && f8_checkpoint_same_shape(t->tensor, &want, 0);
+    return t && widens(t->tensor->dtype, want.dtype) &&
+           f8_checkpoint_same_shape(t->tensor, &want, 0);
 }
 
 /* A file of others has values, and no scales. In a program that trains, codes with scales of

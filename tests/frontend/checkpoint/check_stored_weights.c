@@ -124,6 +124,74 @@ START_TEST(other_scales)
 }
 END_TEST
 
+/* ---- scales in bf16, as others write them ---- */
+
+static bool is_scale(const f8_st_tensor *t)
+{
+    return strstr(t->name, "_scale_inv") != NULL;
+}
+
+typedef struct rewriting {
+    f8_st_file from;
+    bool bf16; /* the scales, which are powers of two */
+} rewriting;
+
+/* The bytes of a tensor. Codes are halved, so that to quantize their values would give others. */
+static f8_status fill(void *user, size_t index, void *to, f8_diag *diag)
+{
+    const rewriting *w = user;
+    const f8_st_tensor *t = &w->from.tensor[index];
+    uint16_t wide[64];
+    if (is_scale(t) && w->bf16) {
+        ck_assert_uint_le(t->bytes, sizeof wide);
+        const f8_status status = f8_st_read(&w->from, t, wide, diag);
+        for (uint64_t i = 0; i < t->bytes / 4; i++)
+            memcpy((uint16_t *)to + i, &wide[2 * i + 1], 2);
+        return status;
+    }
+    const f8_status status = f8_st_read(&w->from, t, to, diag);
+    for (uint64_t i = 0; t->dtype == F8_ST_F8_E4M3 && i < t->bytes; i++)
+        ((uint8_t *)to)[i] -= (((uint8_t *)to)[i] & 0x78) > 8 ? 8 : 0;
+    return status;
+}
+
+static void rewrite(const char *from, const char *to, bool bf16)
+{
+    rewriting w = {.bf16 = bf16};
+    f8_st_tensor tensor[16];
+    f8_diag diag = {0};
+    ck_assert_msg(f8_st_open(&w.from, from, NULL, &diag) == F8_OK, "%s", diag.text);
+    ck_assert_uint_le(w.from.n, 16);
+    for (size_t i = 0; i < w.from.n; i++) {
+        tensor[i] = w.from.tensor[i];
+        tensor[i].dtype = bf16 && is_scale(&tensor[i]) ? F8_ST_BF16 : tensor[i].dtype;
+    }
+    const f8_st_contents contents = {.tensor = tensor, .n = w.from.n, .fill = fill, .user = &w};
+    ck_assert_msg(f8_st_write(to, &contents, NULL, &diag) == F8_OK, "%s", diag.text);
+    f8_st_close(&w.from);
+}
+
+/* Scales that widen to the program's are taken with their codes, and nothing is quantized anew. */
+START_TEST(bf16_scales)
+{
+    static const char under[] = "block {pow2 = true}";
+    fp8c_context *ctx = new_context();
+    fp8c_program *p[2];
+    char codes[4096], path[4096];
+    snprintf(codes, sizeof codes, "%s", f8_cli_temp("codes"));
+    write_file(ctx, codes, under);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s", f8_cli_temp(i ? "bf16" : "f32"));
+        rewrite(codes, path, i);
+        p[i] = load(ctx, under, under, path);
+    }
+    same_stored(p[0], p[1], "scales in bf16");
+    fp8c_program_destroy(p[0]);
+    fp8c_program_destroy(p[1]);
+    fp8c_context_destroy(ctx);
+}
+END_TEST
+
 /* A checkpoint of the program itself, in the middle of a training. */
 START_TEST(goes_on)
 {
@@ -179,6 +247,7 @@ Suite *f8_suite(void)
     tcase_add_checked_fixture(t, f8_cli_setup, f8_cli_teardown);
     tcase_add_loop_test(t, values_and_codes, 0, N_RECIPES);
     tcase_add_loop_test(t, other_scales, 0, ALIKE);
+    tcase_add_test(t, bf16_scales);
     tcase_add_loop_test(t, goes_on, 0, N_RECIPES);
     tcase_add_test(t, compiled_file);
     suite_add_tcase(s, t);
