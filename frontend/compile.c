@@ -139,7 +139,6 @@ static f8_status read_pair(const fp8c_compile_options *o, f8_options *out, f8_di
     out->pair = o->pair;
     out->cotangents = o->cotangents;
     out->gradients_of = o->gradients_of;
-    out->frozen = o->frozen;
     out->add_gradients = o->add_gradients;
     out->train_step = o->train_step;
     return F8_OK;
@@ -242,6 +241,7 @@ static f8_status read_options(f8_compilation *c, f8_diag *diag)
                        "witness: target reference is the witness: it has no plan to judge");
     out->no_fuse = o->no_fuse;
     out->requantize = o->requantize;
+    out->frozen = o->frozen;
     out->inference = o->inference;
     out->observe = o->observe;
     F8_TRY(read_pair(o, out, diag));
@@ -543,7 +543,7 @@ static f8_status build_program(fp8c_program *p, const fp8c_module *module,
     p->plan_only = o->plan_only;
     /* A calibration and the tuner compile on behalf of another compile, which warns. */
     if (!o->inference && !o->pair && !request->calibrate && !p->tuner)
-        F8_TRY(f8_warn_of_untrained(module->ir, &p->ctx->log, diag));
+        F8_TRY(f8_warn_of_untrained(module->ir, o->frozen, &p->ctx->log, diag));
     if (!request->calibrate && !p->tuner)
         warn_of_rules(module->ir, o->recipe, &p->ctx->log);
     F8_TRY(f8_compile_variant(p, module->ir, request, diag));

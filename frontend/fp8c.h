@@ -358,8 +358,9 @@ typedef struct fp8c_compile_options {
     void *device_user;
     const char *attention; /* who computes it: "table" (default: a table decides), "own", "cudnn" */
     const struct fp8c_calibration *calibration; /* for recipe "auto" */
-    /* With `inference`: keep weights in memory as FP8 codes. `stored` is the recipe, and the
-     * module's rules count; NULL: weights are f32. `stored_weights` instead names the weights. */
+    /* Keep weights in memory as FP8 codes: with `inference`, or with `frozen` those that are not
+     * trained. `stored` is the recipe, and the module's rules count; NULL: weights are f32.
+     * `stored_weights` instead names the weights. */
     const char *stored;
     const fp8c_stored_as *stored_weights;
     size_t n_stored_weights;
@@ -398,7 +399,7 @@ typedef struct fp8c_compile_options {
     const char *reduce_at;    /* when they are summed: "micro_step" (default) or "update" */
     const char *reduce_order; /* who adds: "ranks" (default: fp8c, in their order) or "library" */
     int32_t witness;    /* 1: for fp8c_program_run_witnessed. Not for "reference", a file */
-    const char *frozen; /* with `pair`, pattern: parameters that are not trained. NULL: none */
+    const char *frozen; /* patterns: parameters that are not trained. NULL: none */
     struct fp8c_arena *arena; /* of the module's context: "arenas" below. Not with `comm`, for a file,
                                  a calibration or a tuner. NULL: the program has its own memory */
     /* 1: steps quantize weights each time; no codes are kept between them, which saves a byte or two
@@ -909,9 +910,9 @@ typedef struct fp8c_stored {
 /* Ends a loop. */
 FP8C_API fp8c_status fp8c_program_stored(const fp8c_program *program, int index, fp8c_stored *out);
 /* Quantize f32 values, [rows, columns] like the variable, into it and its scales, as its recipe
- * says. `scale`, for `delayed` alone: the factor that training kept; NULL: from the largest
- * magnitude. An Inf or a NaN gives scales that are NaN. FP8C_ERR_INPUT: the variable is not a
- * stored weight. */
+ * says, of a variable that ranks share the whole. `scale`, for `delayed` alone: the factor that
+ * training kept; NULL: from the largest magnitude. An Inf or a NaN gives scales that are NaN.
+ * FP8C_ERR_INPUT: the variable is not a stored weight. */
 FP8C_API fp8c_status fp8c_program_quantize(fp8c_program *program, int variable, const float *from,
                                            const float *scale);
 

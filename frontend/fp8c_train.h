@@ -65,8 +65,8 @@ typedef struct fp8c_training_options {
     size_t struct_size; /* sizeof(fp8c_training_options), set by the caller */
     /* Of these options: recipe, target, threads, device, attention, dependent_launch, wgrad_branch,
      * lr, memory_bytes, memory_share, checkpoint, recompute, stats, stats_recipe, dump, profile,
-     * no_fuse, requantize. Others are refused, and so is dump without a folder. NULL: the defaults,
-     * or those of the run that goes on. */
+     * no_fuse, requantize, frozen, stored. Others are refused, and so is dump without a folder.
+     * NULL: the defaults, or those of the run that goes on. */
     const fp8c_compile_options *compile;
 
     /* Either files of tokens (`data`), or rows of tensors (`batches`): "NAME=FILE.npy" or

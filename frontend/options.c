@@ -98,6 +98,14 @@ static int given_of(const fp8c_compile_options *o, uint64_t set)
     return -1;
 }
 
+static f8_status lacks(const struct row *r, f8_diag *diag)
+{
+    const uint64_t more = r->needs & (r->needs - 1);
+    return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%s needs `%s`%s%s%s", r->name,
+                   option[first_of(r->needs)].name, more ? " or `" : "",
+                   more ? option[first_of(more)].name : "", more ? "`" : "");
+}
+
 f8_status f8_options_check(const fp8c_compile_options *o, f8_diag *diag)
 {
     for (int i = 0; i < N_OPTIONS; i++) {
@@ -105,8 +113,7 @@ f8_status f8_options_check(const fp8c_compile_options *o, f8_diag *diag)
         if (!is_given(o, i))
             continue;
         if (r->needs && given_of(o, r->needs) < 0)
-            return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "%s needs `%s`", r->name,
-                           option[first_of(r->needs)].name);
+            return lacks(r, diag);
         const int other = given_of(o, r->excludes);
         if (other >= 0)
             return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
@@ -157,6 +164,15 @@ fp8c_compile_options f8_options_for_calibration(const fp8c_compile_options *o)
     return own;
 }
 
+static void hash_stored(const fp8c_compile_options *o, f8_hasher *h)
+{
+    for (size_t i = 0; i < o->n_stored_weights; i++) {
+        const fp8c_stored_as *s = &o->stored_weights[i];
+        f8_hasher_add(h, s->name ? s->name : "", s->name ? strlen(s->name) + 1 : 1);
+        f8_hasher_add(h, s->recipe ? s->recipe : "", s->recipe ? strlen(s->recipe) + 1 : 1);
+    }
+}
+
 void f8_options_hash(const fp8c_compile_options *o, f8_hasher *h)
 {
     for (int i = 0; i < N_OPTIONS; i++) {
@@ -164,7 +180,9 @@ void f8_options_hash(const fp8c_compile_options *o, f8_hasher *h)
             continue;
         if (option[i].kind == TEXT) {
             const char *text = text_at(o, i) ? text_at(o, i) : option[i].usual;
-            f8_hasher_add(h, text, strlen(text) + 1);
+            f8_hasher_add(h, text ? text : "", text ? strlen(text) + 1 : 1);
+        } else if (option[i].kind == STORED) {
+            hash_stored(o, h);
         } else {
             f8_hasher_add(h, at(o, i), option[i].size);
         }

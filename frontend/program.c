@@ -193,6 +193,8 @@ fp8c_status fp8c_program_initialize(fp8c_program *p, uint64_t seed)
         status = f8_sums_settle(p, &diag);
     if (status == F8_OK)
         status = p->now->instance.kind->init(&p->now->instance, seed, NULL, &diag);
+    if (status == F8_OK)
+        status = f8_stored_initialize(p, seed, &diag);
     if (status != F8_OK)
         return f8_api_result(p->ctx, &diag, status);
     f8_variables_set(p);
@@ -332,80 +334,6 @@ fp8c_status fp8c_program_read(fp8c_program *p, int variable, void *to)
 fp8c_status fp8c_program_write(fp8c_program *p, int variable, const void *from)
 {
     return copy_variable(p, variable, NULL, from);
-}
-
-/* ---- weights stored in FP8 ---- */
-
-static const f8_stored *stored_variable(const fp8c_program *p, int variable)
-{
-    for (size_t i = 0; i < p->now->report.n_stored; i++)
-        if (p->now->report.stored[i].var == variable)
-            return &p->now->report.stored[i];
-    return NULL;
-}
-
-fp8c_status fp8c_program_stored(const fp8c_program *p, int index, fp8c_stored *out)
-{
-    if (index < 0 || (size_t)index >= p->now->report.n_stored)
-        return FP8C_ERR_INPUT;
-    const f8_stored *s = &p->now->report.stored[index];
-    _Static_assert(sizeof out->recipe >= F8_RECIPE_TEXT, "any recipe fits");
-    *out = (fp8c_stored){.variable = s->var,
-                         .scale_variable = s->scale_var,
-                         .kept = s->recipe.scaling == F8_SCALING_DELAYED ? s->operand : NULL};
-    f8_recipe_print(&s->recipe, out->recipe, sizeof out->recipe);
-    return FP8C_OK;
-}
-
-/* `given` is the scale of the whole weight, or NULL. */
-static f8_status quantize(fp8c_program *p, const f8_stored *s, const float *from,
-                          const float *given, f8_diag *diag)
-{
-    const f8_type *t = &p->now->plan.var[s->var].type;
-    const int64_t rows = f8_type_rows(t), cols = f8_type_columns(t);
-    const int64_t n = f8_quantizer_scales(&s->quantizer, rows, cols);
-    f8_arena scratch;
-    f8_arena_init(&scratch, &p->ctx->allocator);
-    float *amax = F8_NEW_ARRAY(&scratch, float, n), *scale = F8_NEW_ARRAY(&scratch, float, n);
-    float *inv = F8_NEW_ARRAY(&scratch, float, n);
-    uint8_t *codes = F8_NEW_ARRAY(&scratch, uint8_t, rows *cols),
-            *e8m0 = F8_NEW_ARRAY(&scratch, uint8_t, n);
-    f8_status status = f8_arena_status(&scratch, diag);
-    if (status == F8_OK) {
-        f8_matrix_amax(s->quantizer.grain, from, rows, cols, amax);
-        f8_scales_of(&s->quantizer, amax, n, scale, inv);
-        if (given) {
-            scale[0] = *given;
-            inv[0] = 1 / *given + (amax[0] - amax[0]); /* NaN where a value is Inf or NaN */
-        }
-        f8_matrix_encode(&s->quantizer, from, rows, cols, scale, codes);
-        for (int64_t i = 0; i < n; i++)
-            e8m0[i] = f8_f32_to_e8m0(inv[i], false); /* this is exact: inv is a power of two, or
-                                                        NaN */
-        status = p->now->instance.kind->write(&p->now->instance, (uint32_t)s->var, codes, diag);
-    }
-    if (status == F8_OK)
-        status = p->now->instance.kind->write(&p->now->instance, (uint32_t)s->scale_var,
-                                              s->quantizer.mx ? (const void *)e8m0 : inv, diag);
-    if (status == F8_OK) {
-        f8_variable_set(p, (uint32_t)s->var);
-        f8_variable_set(p, (uint32_t)s->scale_var);
-    }
-    f8_arena_end(&scratch);
-    return status;
-}
-
-f8_status f8_program_quantize(fp8c_program *p, int variable, const float *from, const float *scale,
-                              f8_diag *diag)
-{
-    const f8_stored *s = stored_variable(p, variable);
-    if (!s)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "variable %d is not stored in FP8",
-                       variable);
-    if (scale && s->recipe.scaling != F8_SCALING_DELAYED)
-        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "variable %d takes no scale: only recipe `delayed` keeps one", variable);
-    return quantize(p, s, from, scale, diag);
 }
 
 fp8c_status fp8c_program_quantize(fp8c_program *p, int variable, const float *from,

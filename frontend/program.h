@@ -203,9 +203,11 @@ f8_status f8_program_form(fp8c_program *p, int function, uint32_t *form, f8_diag
 /* The same without a run. */
 f8_status f8_program_choose(fp8c_program *p, int function, uint32_t *form, f8_diag *diag);
 
-/* fp8c_program_quantize of a program that has memory. */
+/* stored.c: fp8c_program_quantize of a program that has memory. */
 f8_status f8_program_quantize(fp8c_program *p, int variable, const float *from, const float *scale,
                               f8_diag *diag);
+/* Weights that a program stores and begins with by the text get these values, quantized. */
+f8_status f8_stored_initialize(fp8c_program *p, uint64_t seed, f8_diag *diag);
 
 /* What fp8c_witnessed calls a value of a lowered function. In `arena`, or the graph's own. */
 const char *f8_program_value_name(const f8_func *f, f8_ref r, f8_arena *arena);

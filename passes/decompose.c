@@ -58,7 +58,11 @@ static f8_ref dequantize(f8_graph *to, const f8_graph *from, f8_ref old, const f
     f8_granularity grain;
     if (f8_granularity_parse(f8_attr_s(from, old, F8_A_GRANULARITY), &grain))
         return f8_blocks_are_primitive(grain) ? 0 : f8_dequantize_blocks(to, in[0], in[1], grain);
-    return f8_binary(to, F8_OP_MUL, f8_cast(to, in[0], F8_F32), f8_cast(to, in[1], F8_F32));
+    const f8_attr f32 = F8_INT(F8_A_TO, F8_F32);
+    const uint64_t clone = f8_at(from, old)->clone;
+    const f8_ref values = f8_make_clone(to, F8_OP_CAST, in, 1, &f32, 1, clone),
+                 factor[] = {values, f8_cast(to, in[1], F8_F32)};
+    return f8_make_clone(to, F8_OP_MUL, factor, 2, NULL, 0, clone);
 }
 
 /* A reduction, or the sum of a mean. 0 along the first or the last axis alone: that is a

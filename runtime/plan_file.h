@@ -10,7 +10,7 @@
 
 /* The number of this format. It grows with each change to f8_plan_wire, to the meaning of a field,
  * or to an enumeration in a plan. Files of another number are not read. */
-enum { F8_PLAN_FORMAT = 10 };
+enum { F8_PLAN_FORMAT = 11 };
 
 void f8_plan_wire(f8_wire *w, f8_plan *plan);
 /* The plan's `needs`, by name, so that the table of features may grow. A reader needs them before

@@ -52,14 +52,13 @@ fp8c_status f8_evaluate(const f8_evaluating *e, fp8c_program *program, f8_evalua
     return status;
 }
 
-json_t *f8_evaluation_record(const f8_evaluating *e, const char *recipe, bool stored,
+json_t *f8_evaluation_record(const f8_evaluating *e, const char *recipe, const char *stored,
                              const f8_evaluation *x)
 {
     const f8_weights *files = &e->weights->files;
     return json_pack("{ss ss ss ss ss? ss? sI so sI sI sI sI sf sI}", "event", "eval", "recipe",
                      recipe, "target", x->target, "weights", files->shown, "trained",
-                     f8_weights_metadata(files, "fp8c.recipe"), "stored",
-                     stored ? f8_weights_metadata(files, "fp8c.export") : NULL, "weights_bytes",
+                     f8_weights_metadata(files, "fp8c.recipe"), "stored", stored, "weights_bytes",
                      (json_int_t)x->weights_bytes, "heldout_loss", f8_json_number(x->loss),
                      "batches", (json_int_t)x->batches, f8_data_items_name(e->data),
                      (json_int_t)(x->batches * f8_data_items(e->data)), "fp8_gemms_planned",

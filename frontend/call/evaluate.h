@@ -35,8 +35,8 @@ fp8c_status f8_evaluate_load(const f8_evaluating *e, const fp8c_compile_options 
 /* Then evaluate it. */
 fp8c_status f8_evaluate(const f8_evaluating *e, fp8c_program *program, f8_evaluation *out,
                         f8_diag *diag);
-/* The record `eval`. `stored`: the files store weights as FP8. */
-json_t *f8_evaluation_record(const f8_evaluating *e, const char *recipe, bool stored,
+/* The record `eval`. `stored`: the recipe under which the files store weights as FP8, or NULL. */
+json_t *f8_evaluation_record(const f8_evaluating *e, const char *recipe, const char *stored,
                              const f8_evaluation *x);
 
 #endif

@@ -99,6 +99,18 @@ char *f8_checkpoint_elements(fp8c_program *program, bool all)
     return dump(lists);
 }
 
+char *f8_checkpoint_stored(fp8c_program *program, int64_t *n)
+{
+    json_t *all = json_object();
+    fp8c_stored s;
+    fp8c_variable v;
+    for (int k = 0; fp8c_program_stored(program, k, &s) == FP8C_OK; k++)
+        if (fp8c_program_variable(program, s.variable, &v) == FP8C_OK)
+            json_object_set_new(all, v.name, json_string(s.recipe));
+    *n = (int64_t)json_object_size(all);
+    return dump(all);
+}
+
 char *f8_checkpoint_aliases(fp8c_program *program, bool all)
 {
     json_t *aliases = json_object();
@@ -259,11 +271,11 @@ static f8_st_tensor *list_variables(fp8c_program *program, f8_arena *memory, siz
 
 static f8_status write_all(fp8c_program *program, const char *path, const f8_st_pair *more,
                            size_t n_more, const char *elements, const char *aliases,
-                           f8_arena *memory, f8_diag *diag)
+                           const char *stored, f8_arena *memory, f8_diag *diag)
 {
     const bool has_aliases = f8_checkpoint_has_aliases(aliases);
     enum { OURS = 4 };
-    f8_st_contents c = {.n_metadata = n_more + OURS + has_aliases,
+    f8_st_contents c = {.n_metadata = n_more + OURS + has_aliases + (stored != NULL),
                         .list = &program->ctx->temporaries};
     f8_st_pair *pair = F8_NEW_ARRAY(memory, f8_st_pair, c.n_metadata);
     c.tensor = list_variables(program, memory, &c.n);
@@ -277,6 +289,8 @@ static f8_status write_all(fp8c_program *program, const char *path, const f8_st_
     *pair++ = (f8_st_pair){"fp8c.elements", elements};
     if (has_aliases)
         *pair++ = (f8_st_pair){"fp8c.aliases", aliases};
+    if (stored)
+        *pair++ = (f8_st_pair){"fp8c.stored", stored};
     return f8_shared_write(program, path, &c, &memory->allocator, diag);
 }
 
@@ -285,14 +299,18 @@ f8_status f8_checkpoint_write(fp8c_program *program, const char *path, const f8_
 {
     f8_arena memory;
     f8_arena_init(&memory, &program->ctx->allocator);
+    int64_t n;
     char *elements = f8_checkpoint_elements(program, true),
-         *aliases = f8_checkpoint_aliases(program, true);
+         *aliases = f8_checkpoint_aliases(program, true),
+         *stored = f8_checkpoint_stored(program, &n);
     const f8_status status =
-        elements && aliases
-            ? write_all(program, path, more, n_more, elements, aliases, &memory, diag)
+        elements && aliases && stored
+            ? write_all(program, path, more, n_more, elements, aliases, n ? stored : NULL, &memory,
+                        diag)
             : f8_file_fail(diag, F8_ERR_MEMORY, path, "out of memory for the metadata");
     free(elements);
     free(aliases);
+    free(stored);
     f8_arena_end(&memory);
     return status;
 }

@@ -36,6 +36,9 @@ bool f8_checkpoint_is_needed(fp8c_program *program, int variable);
  * text of them is "{}". */
 char *f8_checkpoint_elements(fp8c_program *program, bool all);
 char *f8_checkpoint_aliases(fp8c_program *program, bool all);
+/* The recipe that each weight is stored under: {"WEIGHT": "block", ...}, as text, which the caller
+ * frees. *n: how many there are. */
+char *f8_checkpoint_stored(fp8c_program *program, int64_t *n);
 bool f8_checkpoint_has_aliases(const char *aliases);
 
 /* Whether all variables have memory and values. F8_ERR_INPUT. */

@@ -112,18 +112,6 @@ static f8_status fill(void *user, size_t index, void *to, f8_diag *diag)
 
 /* ---- metadata ---- */
 
-static json_t *stored_weights(const work *w)
-{
-    json_t *all = json_object();
-    fp8c_stored s;
-    fp8c_variable v;
-    for (int k = 0; fp8c_program_stored(w->program, k, &s) == FP8C_OK; k++)
-        if (fp8c_program_variable(w->program, s.variable, &v) == FP8C_OK)
-            json_object_set_new(all, v.name, json_string(s.recipe));
-    w->e->stored = (int64_t)json_object_size(all);
-    return all;
-}
-
 static json_t *rules(const f8_export *e)
 {
     json_t *all = json_array();
@@ -143,8 +131,9 @@ static char *dumped(json_t *value)
 static f8_status write_file(work *w, f8_diag *diag)
 {
     static const char *const carried[] = {"fp8c.recipe", "fp8c.steps", "fp8c.seed"};
-    const f8_export *e = w->e;
-    char *elements = f8_checkpoint_elements(w->program, false), *stored = dumped(stored_weights(w));
+    f8_export *e = w->e;
+    char *elements = f8_checkpoint_elements(w->program, false),
+         *stored = f8_checkpoint_stored(w->program, &e->stored);
     char *asked = dumped(rules(e)), *aliases = f8_checkpoint_aliases(w->program, false);
     f8_st_pair metadata[12] = {
         {"format", "pt"},

@@ -49,14 +49,14 @@ static f8_status get_whole(const f8_load *l, int i, f8_arena *memory, void **out
     return F8_OK;
 }
 
-/* The same, but of a variable that ranks share this rank's part. */
+/* The same, but of a variable that ranks share this rank's part. A weight is quantized whole. */
 static f8_status get_value(const f8_load *l, int i, f8_arena *memory, void **out)
 {
     fp8c_variable v;
     f8_arena scratch;
     void *whole;
     fp8c_program_variable(l->program, i, &v);
-    if (!v.rows)
+    if (!v.rows || f8_load_quantizes(l, i, &(fp8c_stored){0}))
         return get_whole(l, i, memory, out);
     f8_arena_init(&scratch, &memory->allocator);
     f8_status status = get_whole(l, i, &scratch, &whole);
@@ -116,7 +116,7 @@ static f8_status put_value(const f8_load *l, int i, f8_arena *memory, void *valu
         F8_TRY(check_finite(l, i, value, quantizes));
     if (!quantizes)
         return instance_of(l)->kind->write(instance_of(l), (uint32_t)i, value, l->diag);
-    if (stored.kept)
+    if (stored.kept && !f8_load_trains(l))
         F8_TRY(get_kept(l, stored.kept, memory, &scale, &kept));
     return f8_program_quantize(l->program, i, value, kept ? &scale : NULL, l->diag);
 }

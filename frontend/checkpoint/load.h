@@ -66,6 +66,9 @@ void f8_load_end(f8_load *l);
 
 /* The state's tensor, under its own prefix or, unless `exact`, as a buffer of others. */
 f8_weight *f8_load_find_state(const f8_load *l, const char *name);
+/* Whether values are for a program that trains. Its scales begin anew: of a stored weight, they
+ * follow from the values. */
+bool f8_load_trains(const f8_load *l);
 /* The weight stored as FP8 whose codes or scales are variable i, if the program makes them from
  * values that the files have. */
 bool f8_load_quantizes(const f8_load *l, int i, fp8c_stored *to);

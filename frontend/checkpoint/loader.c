@@ -252,6 +252,12 @@ f8_status f8_stored_read(f8_stored *s, const f8_weights *files, fp8c_context *ct
     return F8_OK;
 }
 
+const char *f8_stored_under(const f8_stored *s, const f8_weights *files)
+{
+    const char *asked = f8_weights_metadata(files, "fp8c.export");
+    return !s->n ? NULL : asked ? asked : s->weight[0].recipe;
+}
+
 void f8_stored_free(f8_stored *s)
 {
     free(s->weight);

@@ -65,6 +65,8 @@ typedef struct f8_stored {
 } f8_stored;
 /* F8_ERR_INPUT: the metadata `fp8c.stored` is not valid. Free *s in any case. */
 f8_status f8_stored_read(f8_stored *s, const f8_weights *files, fp8c_context *ctx, f8_diag *diag);
+/* What `export` was asked for, or else the recipe of the first weight. NULL: none is stored. */
+const char *f8_stored_under(const f8_stored *s, const f8_weights *files);
 void f8_stored_free(f8_stored *s);
 
 #endif

@@ -87,14 +87,34 @@ static bool widens(f8_st_dtype from, f8_st_dtype to)
     return from == to || (to == F8_ST_F32 && is_narrow(from));
 }
 
-/* A file of others has values, and no scales. */
+bool f8_load_trains(const f8_load *l)
+{
+    return !l->exact && l->states != F8_LOAD_EVAL_STATES;
+}
+
+/* Whether the files have a variable, codes or scales, to the bit. */
+static bool has_same(const f8_load *l, const fp8c_variable *v)
+{
+    const f8_weight *t = find(l, l->prefix, v->name);
+    const f8_st_tensor want = f8_checkpoint_tensor(v);
+    return t && widens(t->tensor->dtype, want.dtype) &&
+           f8_checkpoint_same_shape(t->tensor, &want, 0);
+}
+
+/* A file of others has values, and no scales. In a program that trains, codes with scales of
+ * another kind count for their values, too. */
 static bool has_values(const f8_load *l, const fp8c_stored *s)
 {
     fp8c_variable codes, scales;
     fp8c_program_variable(l->program, s->variable, &codes);
     fp8c_program_variable(l->program, s->scale_variable, &scales);
     const f8_weight *t = find(l, l->prefix, codes.name);
-    return t && widens(t->tensor->dtype, F8_ST_F32) && !find(l, l->prefix, scales.name);
+    if (!t)
+        return false;
+    if (f8_load_trains(l) && !(has_same(l, &codes) && has_same(l, &scales)) &&
+        f8_dequantize_scales(l->weights, t))
+        return true;
+    return widens(t->tensor->dtype, F8_ST_F32) && !find(l, l->prefix, scales.name);
 }
 
 bool f8_load_quantizes(const f8_load *l, int i, fp8c_stored *to)
@@ -117,8 +137,7 @@ const f8_weight *f8_load_kept(const f8_load *l, const char *element, int64_t *in
 
 f8_weight *f8_load_dequantizes(const f8_load *l, const f8_weight *t, f8_st_dtype want)
 {
-    const bool trains = !l->exact && l->states != F8_LOAD_EVAL_STATES;
-    return trains && want == F8_ST_F32 ? f8_dequantize_scales(l->weights, t) : NULL;
+    return f8_load_trains(l) && want == F8_ST_F32 ? f8_dequantize_scales(l->weights, t) : NULL;
 }
 
 /* ---- parameters ---- */
@@ -162,7 +181,8 @@ static void match_parameter(f8_load *l, int i, const fp8c_variable *v)
         if (stored.scale_variable == i) /* is made with the codes */
             return;
         want.dtype = F8_ST_F32;
-        if (stored.kept && !f8_load_kept(l, stored.kept, &index) && !l->calibrated) {
+        if (stored.kept && !f8_load_trains(l) && !f8_load_kept(l, stored.kept, &index) &&
+            !l->calibrated) {
             missing(l, stored.kept, "is missing ", "in fp8.scale");
             l->scales_missing = true;
         }

@@ -48,7 +48,8 @@ static bool eval_program(eval *e, const fp8c_compile_options *options, size_t in
         return false;
     cli_weights_report(&e->weights, &e->job, options->recipe);
     cli_json_record(&e->job.json,
-                    f8_evaluation_record(&e->on, options->recipe, e->stored.n > 0, x));
+                    f8_evaluation_record(&e->on, options->recipe,
+                                         f8_stored_under(&e->stored, &e->weights.files), x));
     return cli_profile(e->job.c, program, batches_of, x, -1, "batch", (double)x->batches,
                        &e->job.json, json_pack("{ss}", "recipe", options->recipe));
 }
@@ -92,10 +93,9 @@ static void print_table(const eval *e)
         cli_say(stdout, "%s: trained under %s, %s steps\n", files, said(e, "fp8c.recipe", shown[0]),
                 said(e, "fp8c.steps", shown[1]));
     if (e->stored.n)
-        cli_say(stdout, "%s: %zu weights stored in FP8 under %s\n", files, e->stored.n,
-                f8_weights_metadata(&e->weights.files, "fp8c.export")
-                    ? said(e, "fp8c.export", shown[0])
-                    : e->stored.weight[0].recipe);
+        cli_say(
+            stdout, "%s: %zu weights stored in FP8 under %s\n", files, e->stored.n,
+            f8_st_shown(f8_stored_under(&e->stored, &e->weights.files), shown[0], sizeof shown[0]));
     for (size_t i = 0; i <= e->job.c->compare.n; i++)
         cli_print_calibrated(cli_recipe(e->job.c, i), e->results[i].calibrated,
                              f8_data_shown(&e->data));

@@ -39,6 +39,11 @@ static bool has_room(size_t n, size_t most)
 LIST(RECIPES, F8_MOST_RECIPES)
 LIST(TEXTS, F8_MOST_TEXTS)
 
+static bool set_PATTERNS(f8_option_PATTERNS *to, const char *text)
+{
+    return f8_train_patterns_add(to, text);
+}
+
 static bool set_TENSORS(f8_option_TENSORS *to, const char *text)
 {
     f8_tensor_file f;

@@ -78,6 +78,9 @@ static void wire_stored(f8_wire *w, void *element)
     f8_wire_bool(w, &s->quantizer.mx);
     f8_wire_bool(w, &s->quantizer.pow2);
     f8_wire_i64(w, &s->quantizer.margin);
+    F8_WIRE_ENUM(w, s->dtype, F8_DTYPE_COUNT);
+    F8_WIRE_ENUM(w, s->init, F8_INIT_UNIFORM + 1);
+    f8_wire_f64(w, &s->init_arg);
 }
 
 static void wire_time(f8_wire *w, void *element)

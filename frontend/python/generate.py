@@ -71,7 +71,8 @@ def rows(text: str, macro: str, names: tuple[str, ...]) -> list[dict[str, str]]:
 
 def described(row: dict[str, str]) -> str:
     usual = f" ({row['usual']})" if row["usual"] != "NULL" else ""
-    needs = [f"needs {n}" for n in re.findall(r"ONE\((\w+)\)", row["needs"])]
+    any_of = re.findall(r"ONE\((\w+)\)", row["needs"])
+    needs = [f"needs {' or '.join(any_of)}"] if any_of else []
     needs += [f"not with {n}" for n in re.findall(r"ONE\((\w+)\)", row["excludes"])]
     return f"{row['field']}{usual}: {row['help']}{'; ' + ', '.join(needs) if needs else ''}"
 

@@ -117,6 +117,11 @@ static f8_status take_compile(fp8c_training *p, const fp8c_compile_options *give
                        "one process trains here; the command trains with several");
     o->recipe = c.recipe;
 #define SETS(field) o->field = c.field;
+#define SETS_PATTERNS(field)                                                                       \
+    if (c.field && !f8_train_patterns_add(&o->field, c.field))                                     \
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,                                             \
+                       #field ": a text of 1 to %d characters was expected",                       \
+                       F8_MOST_PATTERNS - 1);
 #define SETS_MEMORY(field)                                                                         \
     o->field.bytes = c.memory_bytes;                                                               \
     o->field.share = c.memory_share;
@@ -126,6 +131,7 @@ static f8_status take_compile(fp8c_training *p, const fp8c_compile_options *give
 #include "frontend/train/options.def"
 #undef OPTION
 #undef SETS
+#undef SETS_PATTERNS
 #undef SETS_MEMORY
 #undef SETS_STEPS
 #undef SETS_NOTHING

@@ -18,6 +18,16 @@ const f8_train_option f8_train_option_rows[F8_TRAIN_OPTIONS] = {
 #undef OPTION
 };
 
+bool f8_train_patterns_add(f8_option_PATTERNS *to, const char *text)
+{
+    const size_t before = strlen(to->text), n = strlen(text), comma = before > 0;
+    if (!n || before + comma + n >= sizeof to->text)
+        return false;
+    memcpy(to->text + before, ",", comma);
+    memcpy(to->text + before + comma, text, n + 1);
+    return true;
+}
+
 /* ---- a value of each kind as JSON: null where there is none ---- */
 
 static json_t *from_TEXT(const char *const *v)
@@ -44,6 +54,11 @@ static json_t *from_TEXTS(const f8_option_TEXTS *v)
 static json_t *from_RECIPES(const f8_option_RECIPES *v)
 {
     return from_list(v->text, v->n);
+}
+
+static json_t *from_PATTERNS(const f8_option_PATTERNS *v)
+{
+    return v->text[0] ? json_string(v->text) : json_null();
 }
 
 static json_t *from_COUNT(const int64_t *v)
@@ -121,6 +136,12 @@ static bool to_TEXTS(f8_option_TEXTS *to, const json_t *v)
 static bool to_RECIPES(f8_option_RECIPES *to, const json_t *v)
 {
     return to_list(to->text, &to->n, F8_MOST_RECIPES, v);
+}
+
+static bool to_PATTERNS(f8_option_PATTERNS *to, const json_t *v)
+{
+    to->text[0] = 0;
+    return json_is_string(v) && f8_train_patterns_add(to, json_string_value(v));
 }
 
 static bool to_COUNT(int64_t *to, const json_t *v)
@@ -243,6 +264,7 @@ fp8c_compile_options f8_train_compile_options(const f8_train_options *o, const c
 {
     fp8c_compile_options options = {.struct_size = sizeof options, .recipe = recipe};
 #define SETS(field) options.field = o->field;
+#define SETS_PATTERNS(field) options.field = o->field.text[0] ? o->field.text : NULL;
 #define SETS_MEMORY(field)                                                                         \
     options.memory_bytes = o->field.bytes;                                                         \
     options.memory_share = o->field.share;

@@ -7,7 +7,13 @@
 
 #include "frontend/fp8c.h"
 
-enum { F8_MOST_DIMS = 32, F8_MOST_RECIPES = 16, F8_MOST_TEXTS = 64, F8_MOST_THREADS = 256 };
+enum {
+    F8_MOST_DIMS = 32,
+    F8_MOST_RECIPES = 16,
+    F8_MOST_TEXTS = 64,
+    F8_MOST_THREADS = 256,
+    F8_MOST_PATTERNS = 4096 /* characters, with the commas and the NUL */
+};
 
 /* ---- the kinds of values ---- */
 
@@ -17,6 +23,7 @@ enum { F8_MOST_DIMS = 32, F8_MOST_RECIPES = 16, F8_MOST_TEXTS = 64, F8_MOST_THRE
     KIND(TOKENS, "u16, u32 or bytes")                                                              \
     KIND(TEXTS, "a text of at least one character")                                                \
     KIND(RECIPES, "a text of at least one character")                                              \
+    KIND(PATTERNS, "name patterns of at least one character, and all of less than 4096")           \
     KIND(TENSORS, "NAME=FILE.npy or NAME=FILE.safetensors[:TENSOR]")                               \
     KIND(COUNT, "a whole number of at least 1")                                                    \
     KIND(ORDINAL, "a whole number of at least 0")                                                  \
@@ -34,6 +41,7 @@ enum { F8_MOST_DIMS = 32, F8_MOST_RECIPES = 16, F8_MOST_TEXTS = 64, F8_MOST_THRE
     KIND(SHARES, "a list of numbers between 0 and 1, with commas between")                         \
     KIND(MEMORY, "a number of bytes, such as 6G, 512M or 4096K, or a share between 0 and 1")
 _Static_assert(F8_MOST_THREADS == 256, "THREADS");
+_Static_assert(F8_MOST_PATTERNS == 4096, "PATTERNS");
 enum {
 #define KIND(kind, expected) F8_KIND_##kind,
     F8_OPTION_KINDS(KIND)
@@ -63,6 +71,9 @@ typedef struct f8_option_TEXTS {
     const char *text[F8_MOST_TEXTS];
     size_t n;
 } f8_option_TEXTS, f8_option_TENSORS, f8_option_RULE;
+typedef struct f8_option_PATTERNS {
+    char text[F8_MOST_PATTERNS]; /* "": none */
+} f8_option_PATTERNS;
 typedef struct f8_option_RECIPES {
     const char *text[F8_MOST_RECIPES];
     size_t n;
@@ -104,6 +115,10 @@ typedef struct f8_train_option {
 } f8_train_option;
 extern const f8_train_option f8_train_option_rows[F8_TRAIN_OPTIONS];
 
+/* Adds patterns behind those that are there, with a comma between. false: there are none to add, or
+ * there is no room. */
+bool f8_train_patterns_add(f8_option_PATTERNS *to, const char *text);
+
 /* The values that options have where nothing else is said. */
 enum {
     F8_DEFAULT_STEPS = 100,
@@ -112,8 +127,8 @@ enum {
 };
 extern const char f8_default_recipe[];
 
-/* The options of a compile of the training under a recipe. needs_steps: the module's schedule does
- * (fp8c_module_info). */
+/* The options of a compile of the training under a recipe. Texts stay in *o. needs_steps: the
+ * module's schedule does (fp8c_module_info). */
 fp8c_compile_options f8_train_compile_options(const f8_train_options *o, const char *recipe,
                                               bool needs_steps);
 

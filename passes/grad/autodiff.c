@@ -116,8 +116,7 @@ static f8_status contribute(tape *t, f8_ref r, f8_ref d, f8_ref user)
 static bool is_trained(const tape *t, const f8_port *p)
 {
     return p->var >= 0 && t->u->module->var[p->var].kind == F8_VAR_PARAM &&
-           f8_dtype_is_float(p->type.dtype) &&
-           !(t->request->frozen && t->request->frozen[p->var]);
+           f8_dtype_is_float(p->type.dtype) && !f8_unit_is_frozen(t->u, p->var);
 }
 
 static bool is_asked(const tape *t, size_t port)

@@ -7,7 +7,7 @@
 #include "passes/unit/pass.h"
 
 /* The module variables of training, by position: param[i] has gradient grad[i] and moments m[i],
- * v[i]. */
+ * v[i]. Frozen parameters are none of them. */
 typedef struct f8_training {
     int32_t *param, *grad, *m, *v;
     /* by variable: what the parameter's gradient holds counts as zeros while micro_steps is 0 */
@@ -45,8 +45,6 @@ typedef struct f8_vjp_request {
      * NULL. It has the input's dtype and is rounded once, also where the input is f32 and linears
      * read it as bf16 */
     const bool *of_input;
-    /* by variable: whether a parameter's gradient is not wanted, or NULL */
-    const bool *frozen;
 } f8_vjp_request;
 
 /* Differentiate `f` with respect to every parameter that it reads, but the frozen ones, and to the

@@ -62,7 +62,7 @@ static f8_status make_states(f8_unit *u, f8_training *t)
                        .m = index + 2 * declared,
                        .v = index + 3 * declared};
     for (size_t i = 0; i < declared; i++)
-        if (m->var[i].kind == F8_VAR_PARAM)
+        if (m->var[i].kind == F8_VAR_PARAM && !f8_unit_is_frozen(u, (int32_t)i))
             t->param[t->n++] = (int32_t)i;
     for (size_t i = 0; i < t->n; i++) {
         f8_var v = m->var[t->param[i]];
@@ -117,6 +117,11 @@ static f8_status check_trains(f8_unit *u, f8_loc loss, const f8_training *t, con
         reached += d[i].sum != 0;
     if (reached > 0 || u->options.calibrate)
         return F8_OK;
+    if (t->n == 0 && u->options.frozen)
+        return f8_fail(u->diag, F8_ERR_INPUT, loss,
+                       "to train, the loss must depend on a parameter, but '%s' freezes all of "
+                       "them",
+                       u->options.frozen);
     if (t->n == 0)
         return f8_fail(u->diag, F8_ERR_INPUT, loss,
                        "to train, the loss must depend on a parameter, but module '%s' declares "
@@ -125,11 +130,12 @@ static f8_status check_trains(f8_unit *u, f8_loc loss, const f8_training *t, con
     if (t->n == 1)
         return f8_fail(u->diag, F8_ERR_INPUT, loss,
                        "to train, the loss must depend on a parameter, but no gradient reaches the "
-                       "only one");
+                       "only one%s",
+                       u->options.frozen ? " that is not frozen" : "");
     return f8_fail(u->diag, F8_ERR_INPUT, loss,
                    "to train, the loss must depend on a parameter, but no gradient reaches any of "
-                   "the module's %zu parameters",
-                   t->n);
+                   "the module's %zu parameters%s",
+                   t->n, u->options.frozen ? " that are not frozen" : "");
 }
 
 /* By variable: the state that a parameter's gradient is added to. */
@@ -248,7 +254,7 @@ static f8_ref without_stops(void *user, f8_graph *to, const f8_graph *from, f8_r
 /* The entry points:
  *
  *   eval        inputs as forward -> results; no state changes, no dropout
- *   micro_step  inputs as forward -> loss; grad.P += dP for every parameter P,
+ *   micro_step  inputs as forward -> loss; grad.P += dP for every parameter P that is not frozen,
  *               opt.micro_steps += 1, and the states that forward replaces; its further results
  *               are eval's alone. Where there is an update, grad.P counts as zeros while
  *               opt.micro_steps is 0, whatever it holds, unless a scatter comes first
@@ -261,6 +267,7 @@ static f8_ref without_stops(void *user, f8_graph *to, const f8_graph *from, f8_r
  * anything. */
 f8_status f8_pass_autodiff(f8_unit *u)
 {
+    F8_TRY(f8_unit_check_frozen(u));
     F8_TRY(build_entries(u));
     for (size_t i = 0; i < u->module->n_funcs; i++) /* drops what rules made without need, too */
         F8_TRY(f8_func_rewrite(&u->module->func[i], without_stops, NULL));

@@ -151,32 +151,6 @@ static f8_status find_inputs(f8_unit *u, const f8_func *original, bool *of_input
                                        original->n_in);
 }
 
-/* *frozen, by variable: whether `frozen` names this parameter. */
-static f8_status find_frozen(f8_unit *u, bool **frozen)
-{
-    const f8_module *m = u->module;
-    const char *patterns = u->options.frozen;
-    names list = {0};
-    bool any = false;
-    *frozen = NULL;
-    if (!patterns)
-        return F8_OK;
-    *frozen = F8_NEW_ARRAY(u->arena, bool, m->n_vars + 1);
-    if (!*frozen)
-        return f8_arena_status(u->arena, u->diag);
-    for (size_t i = 0; i < m->n_vars; i++) {
-        const char *name = m->var[i].name;
-        if (m->var[i].kind != F8_VAR_PARAM)
-            continue;
-        any |= (*frozen)[i] = f8_patterns_match(patterns, name);
-        add_name(&list, name);
-    }
-    return any ? F8_OK
-               : f8_fail(u->diag, F8_ERR_INPUT, F8_NOWHERE,
-                         "frozen: no parameter matches '%s'; they are: %s", patterns,
-                         list.n ? list.text : "none");
-}
-
 /* Zeros of a port's type, where nothing contributes to its gradient. */
 static f8_ref zeros(f8_graph *g, const f8_type *type)
 {
@@ -261,7 +235,6 @@ static f8_status check_names(f8_unit *u, const f8_func *original)
 f8_status f8_build_joint(f8_unit *u, f8_func *original, const int32_t *state_of)
 {
     f8_ref *map;
-    bool *frozen;
     F8_TRY(mark_logits(u, original));
     f8_func *f = f8_entry_func(u, original, "joint", &map);
     f8_seed *seed = F8_NEW_ARRAY(u->arena, f8_seed, original->n_out);
@@ -271,8 +244,6 @@ f8_status f8_build_joint(f8_unit *u, f8_func *original, const int32_t *state_of)
     f8_vjp_request request = {.seed = seed, .state_of = state_of, .of_input = of_input};
     F8_TRY(check_names(u, original));
     F8_TRY(find_inputs(u, original, of_input));
-    F8_TRY(find_frozen(u, &frozen));
-    request.frozen = frozen;
     F8_TRY(add_results(u, f, original, map, seed, &request.n_seeds));
     f8_gradient *d;
     size_t n;

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "ir/base/pattern.h"
 #include "ir/recipe.h"
 #include "passes/unit/copy.h"
 
@@ -93,8 +94,8 @@ static bool *reach_variables(const f8_module *m, const f8_func *f, f8_arena *scr
 }
 
 /* Where none is reached, autodiff refuses the module. */
-static f8_status warn_of_parameters(const f8_module *m, const f8_func *f, const f8_log *log,
-                                    f8_arena *scratch, f8_diag *diag)
+static f8_status warn_of_parameters(const f8_module *m, const f8_func *f, const char *frozen,
+                                    const f8_log *log, f8_arena *scratch, f8_diag *diag)
 {
     const bool *reached = reach_variables(m, f, scratch);
     bool any = false;
@@ -105,7 +106,7 @@ static f8_status warn_of_parameters(const f8_module *m, const f8_func *f, const 
     for (size_t i = 0; any && i < m->n_vars; i++) {
         const f8_var *v = &m->var[i];
         char place[300];
-        if (v->kind == F8_VAR_PARAM && !reached[i])
+        if (v->kind == F8_VAR_PARAM && !reached[i] && !f8_patterns_match(frozen, v->name))
             f8_log_say(log, F8_LOG_WARNING,
                        "%sno gradient of the loss reaches parameter '%s': its gradient stays 0",
                        place_of(m, v->loc, place, sizeof place), v->name);
@@ -113,7 +114,8 @@ static f8_status warn_of_parameters(const f8_module *m, const f8_func *f, const 
     return F8_OK;
 }
 
-f8_status f8_warn_of_untrained(const f8_module *m, const f8_log *log, f8_diag *diag)
+f8_status f8_warn_of_untrained(const f8_module *m, const char *frozen, const f8_log *log,
+                               f8_diag *diag)
 {
     const f8_func *f = f8_module_find_func(m, "forward");
     if (!f || !f->n_out || !f8_log_wants(log, F8_LOG_WARNING))
@@ -122,7 +124,7 @@ f8_status f8_warn_of_untrained(const f8_module *m, const f8_log *log, f8_diag *d
     f8_arena_init(&scratch, &m->arena->allocator);
     f8_status status = warn_of_weights(m, f, log, &scratch, diag);
     if (status == F8_OK)
-        status = warn_of_parameters(m, f, log, &scratch, diag);
+        status = warn_of_parameters(m, f, frozen, log, &scratch, diag);
     f8_arena_end(&scratch);
     return status;
 }

@@ -34,11 +34,13 @@ static uint64_t recompute_of(const f8_graph *g, f8_ref r)
     return g->node[r].clone - g->node[r].clone % F8_CLONE_RECOMPUTED;
 }
 
-/* Node `r` on new operands. recompute: 0, or a clone number that is added to its own. */
+/* Node `r` on new operands. recompute: 0, or a clone number that is added to its own. A node that
+ * is made anew whatever the budget (scale/scaling.c) keeps its number unless it is recomputed. */
 static f8_ref make(writer *w, f8_ref r, const f8_ref *in, uint64_t recompute)
 {
     const f8_graph *from = w->s->g;
     const f8_node *n = f8_at(from, r);
+    recompute = recompute ? recompute : recompute_of(from, r);
     w->to->at = from->loc[r];
     const f8_ref made =
         f8_make_clone(w->to, n->op, in, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs,

@@ -5,6 +5,40 @@
 #include <stdio.h>
 #include <string.h>
 
+bool f8_scale_is_stored(const f8_scaler *s, const f8_graph *g, f8_ref w)
+{
+    const f8_ref values = f8_at(g, w)->op == F8_OP_CAST ? f8_at(g, w)->in[0] : w,
+                 codes = f8_at(g, values)->op == F8_OP_DEQUANTIZE ? f8_at(g, values)->in[0] : 0;
+    if (!codes || f8_at(g, codes)->op != F8_OP_INPUT)
+        return false;
+    const int32_t var = s->func->in[f8_attr_i(g, codes, F8_A_INDEX)].var;
+    for (size_t i = 0; i < s->u->n_stored; i++)
+        if (s->u->stored[i].var == var)
+            return true;
+    return false;
+}
+
+/* Whether scales of a weight under this recipe are those of both fprop and dgrad. */
+static bool scales_alike(const f8_recipe *r)
+{
+    return f8_granularity_equal(f8_recipe_granularity(r, F8_OPERAND_W, true),
+                                f8_recipe_granularity(r, F8_OPERAND_W, false));
+}
+
+/* Of a stored weight there are codes for fprop's sum alone, and no values to quantize anew along
+ * dgrad's: to quantize what the codes stand for would round a second time. */
+static void multiply_values(const f8_scaler *s, const f8_graph *g, f8_ref r, f8_product *p)
+{
+    const f8_recipe *recipe = &p->assignment[p->of[1] == F8_OPERAND_W].recipe;
+    if (p->role != F8_DGRAD || f8_is_high(recipe) || scales_alike(recipe) ||
+        !f8_scale_is_stored(s, g, f8_at(g, r)->in[1]))
+        return;
+    for (int i = 0; i < 2; i++)
+        p->assignment[i] = (f8_assignment){
+            *f8_recipe_by_name("bf16"), "w is stored with scales of fprop's: dgrad multiplies its "
+                                        "dequantized values"};
+}
+
 bool f8_scale_product(const f8_scaler *s, const f8_graph *g, f8_ref r, f8_product *p)
 {
     if (f8_at(g, r)->op != F8_OP_MATMUL)
@@ -21,6 +55,7 @@ bool f8_scale_product(const f8_scaler *s, const f8_graph *g, f8_ref r, f8_produc
     f8_role_operands(p->role, p->of);
     for (int i = 0; i < 2; i++)
         p->assignment[i] = f8_recipe_for(s->u, p->linear, p->role, p->of[i]);
+    multiply_values(s, g, r, p);
     return true;
 }
 

@@ -98,6 +98,8 @@ static inline bool f8_is_high(const f8_recipe *r)
 
 /* assign.c */
 
+/* Whether a GEMM's operand is the values of a stored weight (serve.c), or a cast of them. */
+bool f8_scale_is_stored(const f8_scaler *s, const f8_graph *g, f8_ref w);
 /* What node `r` is as a GEMM of a linear, with its operands' recipes. False if it is none. */
 bool f8_scale_product(const f8_scaler *s, const f8_graph *g, f8_ref r, f8_product *p);
 /* Whether one GEMM can have both operands as the rules say, and the target has that GEMM. If not,

@@ -131,6 +131,28 @@ static f8_ref scaled(f8_scaler *s, f8_graph *to, const f8_graph *from, f8_ref ol
     return f8_make_clone(to, F8_OP_SCALED_MATMUL, operands, (int)n_in + 2, attr, 7, clone);
 }
 
+/* A dgrad that multiplies the values of a stored weight makes them anew, as a recomputed value is
+ * made: right before it. So those of fprop need not stay in memory until then. 0: it is no such
+ * dgrad. */
+static f8_ref values_of_its_own(const f8_scaler *s, f8_graph *to, const f8_graph *from, f8_ref old,
+                                const f8_ref *in, const f8_product *p)
+{
+    const f8_node *n = f8_at(from, old);
+    if (p->role != F8_DGRAD || !f8_scale_is_stored(s, from, n->in[1]))
+        return 0;
+    const f8_ref values = f8_at(to, in[1])->op == F8_OP_CAST ? f8_at(to, in[1])->in[0] : in[1];
+    const f8_node d = *f8_at(to, values); /* the graph grows below */
+    const uint64_t clone = F8_CLONE_RECOMPUTED + 1;
+    const f8_attr dtype = F8_INT(F8_A_TO, f8_type_of(from, n->in[1])->dtype);
+    f8_ref again =
+        f8_make_clone(to, d.op, d.in, (int)d.n_in, d.attr, f8_op_facts(d.op)->n_attrs, clone);
+    if (values != in[1])
+        again = f8_make_clone(to, F8_OP_CAST, &again, 1, &dtype, 1, clone);
+    const f8_ref operands[] = {in[0], again, n->n_in > 2 ? in[2] : 0, n->n_in > 3 ? in[3] : 0};
+    return f8_make_clone(to, n->op, operands, (int)n->n_in, n->attr, f8_op_facts(n->op)->n_attrs,
+                         n->clone);
+}
+
 static f8_ref scale_matmul(void *user, f8_graph *to, const f8_graph *from, f8_ref old,
                            const f8_ref *in)
 {
@@ -144,9 +166,10 @@ static f8_ref scale_matmul(void *user, f8_graph *to, const f8_graph *from, f8_re
         note_input(s, p.linear, f8_scale_source(to, in[0]));
     if (s->record)
         f8_scale_decide(s, from, old, &p);
-    if (!f8_scale_agree(s, &p) ||
-        (f8_is_high(&p.assignment[0].recipe) && f8_is_high(&p.assignment[1].recipe)))
+    if (!f8_scale_agree(s, &p))
         return 0;
+    if (f8_is_high(&p.assignment[0].recipe) && f8_is_high(&p.assignment[1].recipe))
+        return values_of_its_own(s, to, from, old, in, &p);
     if (s->u->options.observe) {
         observe(s, to, in, &p);
         return 0;

@@ -1,4 +1,5 @@
-/* Serve: stores the weights of a program for inference as FP8 codes with their scales.
+/* Serve: stores weights as FP8 codes with their scales: those of a program for inference, and the
+ * frozen ones of a program that trains.
  *
  * The pass does something only with options.stored, the recipe that weights were quantized under,
  * or options.stored_as, a list of weights with a recipe each, as a file of them has it. A parameter
@@ -10,7 +11,8 @@
  * names are the ecosystem's: `weight_scale_inv` for 128 x 128 blocks (DeepSeek-V3's checkpoints),
  * `weight_scale` for a tensor, rows and MX blocks (compressed-tensors). Under the same recipe the
  * scaling pass takes codes and scales as they are. Under another one, bf16 included, the values are
- * what they dequantize to.
+ * what they dequantize to. What a program trains can't be stored: an update would have no values to
+ * change.
  *
  * Requires linears as MATMULs with a name and a role, in `forward`. */
 #include "passes/scale/scaling.h"
@@ -104,14 +106,42 @@ static f8_status store(server *s, f8_port *port, const wish *w)
     const int32_t scale_var = f8_module_var(m, &scale);
     if (scale_var < 0)
         return u->diag->status;
-    const f8_dtype format = f8_recipe_format(&w->recipe, F8_OPERAND_W);
+    const f8_dtype format = f8_recipe_format(&w->recipe, F8_OPERAND_W), dtype = port->type.dtype;
+    const f8_init_kind init = u->options.inference ? F8_INIT_ZEROS : m->var[var].init;
+    const double init_arg = m->var[var].init_arg;
     m->var[var].type.dtype = port->type.dtype = format;
     m->var[var].init = F8_INIT_ZEROS;
-    u->stored[u->n_stored++] = (f8_stored){
-        .var = var, .scale_var = scale_var, .recipe = w->recipe, .operand = operand,
-        .quantizer = {.grain = w->grain, .format = format, .mx = mx, .pow2 = w->recipe.pow2,
-                      .margin = w->recipe.margin}};
+    u->stored[u->n_stored++] = (f8_stored){.var = var,
+                                           .scale_var = scale_var,
+                                           .recipe = w->recipe,
+                                           .operand = operand,
+                                           .quantizer = {.grain = w->grain,
+                                                         .format = format,
+                                                         .mx = mx,
+                                                         .pow2 = w->recipe.pow2,
+                                                         .margin = w->recipe.margin},
+                                           .dtype = dtype,
+                                           .init = init,
+                                           .init_arg = init_arg};
     return F8_OK;
+}
+
+/* A program that trains stores what it does not train. */
+static f8_status check_frozen(const f8_unit *u, int32_t var, const wish *w)
+{
+    char text[F8_RECIPE_TEXT];
+    if (u->options.inference || f8_unit_is_frozen(u, var))
+        return F8_OK;
+    f8_recipe_print(&w->recipe, text, sizeof text);
+    if (u->options.n_stored_as)
+        return f8_fail(u->diag, F8_ERR_UNSUPPORTED, u->module->var[var].loc,
+                       "'%s' is trained, so it can't be stored under %s: name it in `frozen`, or "
+                       "do not list it",
+                       w->name, text);
+    return f8_fail(u->diag, F8_ERR_UNSUPPORTED, u->module->var[var].loc,
+                   "'%s' is trained, so it can't be stored under %s: name it in `frozen`, or keep "
+                   "its linear in high precision: recipe \"%s\" = bf16",
+                   w->name, text, w->linear);
 }
 
 static const f8_stored *stored_as(const f8_unit *u, int32_t var)
@@ -194,8 +224,10 @@ static f8_status serve(server *s)
         if (port->var < 0 || !values || port->type.rank != 2)
             continue;
         wish w = {.name = s->u->module->var[port->var].name};
-        if (storable(s, port->ref, &w))
-            F8_TRY(store(s, port, &w));
+        if (!storable(s, port->ref, &w))
+            continue;
+        F8_TRY(check_frozen(s->u, port->var, &w));
+        F8_TRY(store(s, port, &w));
     }
     F8_TRY(check_stored(s));
     return f8_func_rewrite(s->f, read_codes, s);
@@ -207,6 +239,7 @@ f8_status f8_pass_serve(f8_unit *u)
     f8_arena scratch;
     if (!u->options.stored && !u->options.n_stored_as)
         return F8_OK;
+    F8_TRY(f8_unit_check_frozen(u)); /* before a parameter counts as trained */
     f8_arena_init(&scratch, &u->arena->allocator);
     f8_status status = f8_compute_uses(s.f, &scratch, &s.uses, u->diag);
     if (status == F8_OK)

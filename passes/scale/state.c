@@ -32,10 +32,19 @@ static bool one_rule(const f8_slot *a, const f8_slot *b)
            a->recipe.pow2 == b->recipe.pow2;
 }
 
+/* A slot's kind: a run of slots has one. A frozen parameter keeps the amax that it has, and of a
+ * trained one only a bound of the next is known. */
+typedef enum kind { OF_STEP, TRAINED, FROZEN, KINDS } kind;
+
+static kind kind_of(const f8_scaler *s, const f8_slot *slot)
+{
+    return slot->param < 0 ? OF_STEP : f8_unit_is_frozen(s->u, slot->param) ? FROZEN : TRAINED;
+}
+
 /* Slots are numbered rule by rule, so that one fp8_scale serves a run of them. Within a rule,
  * values of the step come before parameters, so that slots for which a function has no amax are
  * runs too. */
-static int64_t number(f8_slots *t)
+static int64_t number(const f8_scaler *s, f8_slots *t)
 {
     int64_t next = 0;
     for (size_t i = 0; i < t->n; i++)
@@ -46,10 +55,10 @@ static int64_t number(f8_slots *t)
             if (rule->index >= 0 ||
                 f8_recipe_format(&rule->recipe, rule->kind) != (format ? F8_E5M2 : F8_E4M3))
                 continue;
-            for (int params = 0; params < 2; params++)
+            for (kind k = OF_STEP; k < KINDS; k++)
                 for (size_t i = first; i < t->n; i++)
                     if (t->slot[i].index < 0 && one_rule(rule, &t->slot[i]) &&
-                        (t->slot[i].param >= 0) == (params == 1))
+                        kind_of(s, &t->slot[i]) == k)
                         t->slot[i].index = next++;
         }
     return next;
@@ -95,7 +104,7 @@ static f8_status name_elements(f8_scaler *s, const f8_slots *t, const int32_t *v
 
 f8_status f8_scale_declare(f8_scaler *s)
 {
-    const int64_t n = number(&s->delayed), weights = number(&s->weights);
+    const int64_t n = number(s, &s->delayed), weights = number(s, &s->weights);
     if (n) {
         int64_t history = 1;
         for (size_t i = 0; i < s->delayed.n; i++)
@@ -201,21 +210,20 @@ typedef struct amaxes {
     f8_ref lr;   /* []: the learning rate */
 } amaxes;
 
-/* What is computed for slots [lo, hi). They have one rule, `rule` is any of them, and either all of
- * them are parameters or none is. */
+/* What is computed for slots [lo, hi). They have one rule and one kind; `rule` is any of them. */
 typedef f8_ref (*of_run)(const f8_scaler *s, f8_graph *g, const f8_slot *rule, const amaxes *from,
                          int64_t lo, int64_t hi);
 
 /* Roundings of m, v and the weight, with room to spare: bf16 rounds by 2^-9. */
 static const double rounded_up = 1 + 0x1p-8;
 
-/* The amaxes that histories get where `update` knows scales ahead: those seen, but of weights what
- * it can make of them at most. */
+/* The amaxes that histories get where `update` knows scales ahead: those seen, but of weights that
+ * it changes what it can make of them at most. */
 static f8_ref reached(const f8_scaler *s, f8_graph *g, const f8_slot *rule, const amaxes *from,
                       int64_t lo, int64_t hi)
 {
     const f8_ref seen = f8_slice(g, from->seen, 0, lo, hi);
-    if (rule->param < 0)
+    if (kind_of(s, rule) != TRAINED)
         return seen;
     const f8_ref most = f8_binary(g, F8_OP_ADD, seen, f8_mul_const(g, from->lr, s->reach));
     return f8_mul_const(g, most, rounded_up);
@@ -279,7 +287,7 @@ static f8_ref by_runs(f8_scaler *s, f8_graph *g, of_run compute, const amaxes *f
         const f8_slot *rule = slot[lo];
         for (hi = lo + 1; hi < n; hi++) {
             const f8_slot *next = slot[hi];
-            if (!one_rule(rule, next) || (rule->param < 0) != (next->param < 0))
+            if (!one_rule(rule, next) || kind_of(s, rule) != kind_of(s, next))
                 break;
         }
         part[parts++] = compute(s, g, rule, from, lo, hi);

@@ -71,10 +71,11 @@ static bool shards_keep_blocks(const propagation *p, f8_granularity grain, const
 }
 
 /* Biases and norms are many and small: they are gathered in one exchange and stay for a whole
- * step. */
+ * step. Codes of frozen weights and scales in E8M0 are not, since an exchange has one dtype. */
 static bool is_small(const f8_type *t)
 {
-    return f8_type_elements(t) <= (t->rank == 1 ? SMALL_VECTOR : SMALL_MATRIX);
+    return t->dtype == F8_F32 &&
+           f8_type_elements(t) <= (t->rank == 1 ? SMALL_VECTOR : SMALL_MATRIX);
 }
 
 static bool differs(const propagation *p, const f8_node *n)

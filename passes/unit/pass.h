@@ -133,8 +133,8 @@ typedef struct f8_options {
     size_t n_chosen;
     bool no_fuse;            /* one kernel per node, so that tests can compare bits */
     bool requantize;         /* steps quantize weights: their codes are not kept (scale/codes.c) */
-    const f8_recipe *stored; /* inference with weights stored as FP8 under this recipe and the
-                                module's rules; NULL: as f32 */
+    const f8_recipe *stored; /* weights are stored as FP8 under this recipe and the module's rules:
+                                all for inference, else frozen ones; NULL: as f32 */
     const f8_stored_as *stored_as; /* or exactly these */
     size_t n_stored_as;
     bool inference;          /* eval only: no backward, no optimizer */
@@ -156,7 +156,7 @@ typedef struct f8_options {
                                  have a cotangent; NULL: every float result */
     const char *gradients_of; /* with pair: of the inputs whose gradients backward gives; NULL:
                                  none */
-    const char *frozen; /* with pair: of the parameters that get no gradient; NULL: none */
+    const char *frozen;       /* of the parameters that get no gradient and no update; NULL: none */
     double lr;               /* > 0 overrides the text's */
     int64_t optimizer_steps; /* > 0 overrides the schedule's `steps` */
     const char *keep; /* a name pattern: matching values become extra outputs of micro_step */
@@ -288,6 +288,11 @@ typedef struct f8_stored {
     f8_recipe recipe;
     const char *operand; /* "LINEAR.w" of the first linear that reads it, as in f8_elements */
     f8_quantizer quantizer;
+    /* In a program that trains, the values that it begins with, by the text: of this dtype. For
+     * inference zeros: its weights are loaded */
+    f8_dtype dtype;
+    f8_init_kind init;
+    double init_arg;
 } f8_stored;
 
 /* A variable of which each rank holds a part: the rows from rank * rows of its type on. */
@@ -373,6 +378,10 @@ f8_status f8_unit_within(f8_unit *u);
 int32_t f8_unit_ranks(const f8_unit *u);
 /* The stage of ZeRO, 0 to 3; 0 where there is one rank. */
 int32_t f8_unit_zero(const f8_unit *u);
+/* Whether options.frozen names this parameter, or it is the scales of a stored weight. */
+bool f8_unit_is_frozen(const f8_unit *u, int32_t var);
+/* Each pattern of options.frozen must name a parameter: else it is most likely misspelt. */
+f8_status f8_unit_check_frozen(const f8_unit *u);
 /* The module's optimizer, with what the options say instead. */
 f8_optimizer f8_unit_optimizer(const f8_unit *u);
 /* The target that passes work for: the options', or the CPU. */

@@ -67,8 +67,9 @@ def compile_options(*, target: str | None = None, recipe: str | None = None, thr
     device_free: CUDA: takes it back
     attention (table): CUDA: table, own or cudnn
     calibration: for recipe auto
-    stored: a recipe: keep weights in memory as FP8 codes; needs inference, not with stored_weights
-    stored_weights: exactly these weights, each with its recipe; needs inference
+    stored: a recipe: keep weights in memory as FP8 codes; needs inference or frozen, not with
+        stored_weights
+    stored_weights: exactly these weights, each with its recipe; needs inference or frozen
     memory_bytes: a budget in bytes for everything, kept by recomputing; not with memory_share
     memory_share: or the share, 0 to 1, of the activation bytes that are kept
     checkpoint: name pattern: of the activations keep only these for the backward
@@ -93,7 +94,7 @@ def compile_options(*, target: str | None = None, recipe: str | None = None, thr
     reduce_at (micro_step): when ranks sum gradients: in each micro_step, or once in update
     reduce_order (ranks): who adds gradients: ranks, in their order, or library
     witness: keep the module for fp8c_program_run_witnessed
-    frozen: name patterns: parameters that are not trained; needs pair, not with train_step
+    frozen: name patterns: parameters that are not trained; not with inference
     arena: an fp8c_arena: memory in which several programs run, one at a time; not with comm
     requantize: steps quantize weights each time: their codes are not kept, which saves memory
     dependent_launch: CUDA, sm_90a and later: launch kernels before the one ahead has ended; each

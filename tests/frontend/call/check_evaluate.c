@@ -79,7 +79,7 @@ START_TEST(losses)
         FP8C_OK);
     ck_assert(x.loss == loss && x.batches == batches && loss > 0);
     ck_assert_int_eq(x.fp8_gemms, 0);
-    json_t *record = f8_evaluation_record(&on, "bf16", false, &x);
+    json_t *record = f8_evaluation_record(&on, "bf16", NULL, &x);
     ck_assert(json_real_value(json_object_get(record, "heldout_loss")) == loss);
     ck_assert(json_is_null(json_object_get(record, "stored")));
     ck_assert_int_eq(json_integer_value(json_object_get(record, "tokens")), batches * 2 * 16);

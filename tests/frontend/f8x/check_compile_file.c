@@ -46,7 +46,7 @@ START_TEST(round_trip)
     compile_it();
     f8_cli_result r = F8_CLI("inspect", path);
     f8_cli_ok(r);
-    static const char *const words[] = {"format 1.10",
+    static const char *const words[] = {"format 1.11",
                                         "checksum ",
                                         "\ntarget cpu\n",
                                         "\ntarget cpu:x86-64-v3\n",

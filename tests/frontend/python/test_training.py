@@ -32,6 +32,10 @@ def losses(folder):
     return [float.fromhex(r["loss_hex"]) for r in lines if r["event"] == "step"]
 
 
+def bits(tensor):
+    return (tensor.codes() if tensor.dtype == "f8e4m3" else tensor.numpy()).tobytes()
+
+
 class Runs(unittest.TestCase):
     def setUp(self):
         place = tempfile.TemporaryDirectory()
@@ -73,6 +77,18 @@ class Runs(unittest.TestCase):
             fp8c.Training(resume=self.folder / "run", weights=[file], steps=3)
         with self.assertRaisesRegex(fp8c.InputError, "the file does not hold the weights"):
             fp8c.Training(gpt(C=64), TEXT, weights=file)
+
+    def test_a_frozen_base(self):
+        """Frozen weights are codes, which no step changes."""
+        with fp8c.Training(gpt(), TEXT, steps=3, recipe="delayed", frozen="h.*.weight,wte.*",
+                           stored="delayed") as training:
+            program = training.program
+            names = [program.variable(i).name for s in program.stored() for i in (s.variable, s.scale_variable)]
+            before = [bits(program.read(name)) for name in names]
+            list(training)
+            self.assertEqual([bits(program.read(name)) for name in names], before)
+            self.assertEqual(len(names), 8)
+            self.assertNotIn("opt.m." + names[0], program.variables)
 
     def test_callbacks(self):
         records = []
