@@ -102,6 +102,10 @@ static bool lint(cli_job *j)
     f8_status status = f8_model_folder_open(&folder, c->file, NULL, NULL, &diag);
     if (status == F8_OK && c->beside)
         status = f8_model_folder_open(&beside, c->beside, NULL, NULL, &diag);
+    if (status == F8_OK && beside.n_scaled)
+        status =
+            f8_file_fail(&diag, F8_ERR_INPUT, c->beside,
+                         "its weights are FP8, too: --beside takes the model in a wider dtype");
     if (status == F8_OK)
         status = f8_lint_run(&l, &folder, c->beside ? &beside : NULL, &diag);
     if (status == F8_OK) {

@@ -41,7 +41,9 @@ static f8_status check_others(f8_convert_work *w)
                  (int)(strlen(t->name) - (ends(t->name, ".weight") ? strlen(".weight") : 0)),
                  t->name);
         if (!f8_model_folder_scaled(w->c->from, module))
-            return FAIL(w, t->file->in.path, "'%s' is %s, but no linear's weight [out, in]",
+            return FAIL(w, t->file->in.path,
+                        "'%s' is %s, but no linear's weight [out, in]: a conversion takes FP8 in "
+                        "matrices NAME.weight alone",
                         f8_st_shown(t->name, shown, SHOWN), f8_st_dtype_name(d));
     }
     return F8_OK;
@@ -119,7 +121,9 @@ static f8_status choose_fate(f8_convert_work *w, f8_converted *x)
     } else if (s->grain == F8_BY_TENSOR && (w->grain == F8_BY_BLOCKS || w->grain == F8_BY_ROWS)) {
         x->fate = F8_SPREAD;
     } else if (x->fate == F8_REQUANTIZED) {
-        x->why = "the format does not have its granularity, or not beside that of the others";
+        x->why = f8_format_has(w->c->to, s->grain)
+                     ? "all weights of the new folder get the granularity that most of them have"
+                     : "the format has no scales of this granularity";
         F8_TRY(measure(w, x));
     }
     w->c->of_fate[x->fate]++;
@@ -239,7 +243,8 @@ static void add_scaled(f8_convert_work *w, const f8_converted *x, const char *na
     f8_conversion *c = w->c;
     const f8_st_tensor *t = x->from->codes->tensor;
     float input = 0;
-    c->inputs_lost += x->from->input && (!w->static_inputs || x->fate == F8_DEQUANTIZED);
+    if (!w->static_inputs || x->fate == F8_DEQUANTIZED)
+        c->inputs_lost += input_scale(w, x->from, &input) == F8_OK && input > 0;
     if (x->fate == F8_DEQUANTIZED) {
         add(w, name, of_type(plain, 2, t->dim),
             (f8_convert_source){.part = F8_VALUES, .weight = x});
@@ -272,6 +277,11 @@ static void skip_head(f8_convert_work *w, const char *head)
 {
     json_t *entry;
     size_t i;
+    const size_t n = strlen(head);
+    for (i = 0; i < w->n; i++) /* it may be one of those in FP8 */
+        if (w->source[i].part == F8_CODES && !strncmp(w->tensor[i].name, head, n) &&
+            !strcmp(w->tensor[i].name + n, ".weight"))
+            return;
     json_array_foreach (w->skipped, i, entry)
         if (!strcmp(json_string_value(entry), head))
             return;

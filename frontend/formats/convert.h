@@ -64,8 +64,8 @@ typedef struct f8_described {
 /* config.json's quantization_config, and hf_quant_config.json or NULL. The caller owns them. */
 json_t *f8_describe(const f8_described *d);
 json_t *f8_describe_modelopt(const f8_described *d);
-/* The modules that every model of this architecture has and no file: a head that is tied. NULL:
- * none. */
+/* The head's module in models of this architecture, tied or not. A file of a model with a tied head
+ * lacks its weight, so no tensor names it. NULL: not known. */
 const char *f8_tied_head(const json_t *config);
 
 #endif

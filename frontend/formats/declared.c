@@ -21,10 +21,10 @@ static bool is(const char *a, const char *b)
 
 static void read_hf(f8_declared *d)
 {
+    const json_t *size = json_object_get(d->quantization, "weight_block_size");
     d->format = F8_HF_FP8;
-    d->grain = json_array_size(json_object_get(d->quantization, "weight_block_size")) == 2
-                   ? F8_BY_BLOCKS
-                   : F8_BY_TENSOR;
+    /* where it is missing, vLLM takes one scale, and transformers blocks: shapes decide */
+    d->grain = json_array_size(size) == 2 ? F8_BY_BLOCKS : size ? F8_BY_TENSOR : F8_N_GRAINS;
     d->static_inputs = is(text(d->quantization, "activation_scheme"), "static");
 }
 

@@ -185,8 +185,8 @@ static f8_status check_method(const f8_model_folder *f, f8_diag *diag)
         return F8_OK;
     return f8_file_fail(
         diag, F8_ERR_INPUT, d->file,
-        "weights quantized by '%s' are not FP8 as fp8c reads it: fp8 (transformers), "
-        "compressed-tensors, modelopt",
+        "fp8c does not read weights quantized by '%s': give the model before quantization, or one "
+        "of fp8 (transformers), compressed-tensors or modelopt's FP8",
         f8_st_shown(d->method, shown, sizeof shown));
 }
 

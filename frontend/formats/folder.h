@@ -37,8 +37,10 @@ typedef struct f8_model_folder {
     json_t *modelopt;  /* hf_quant_config.json; NULL */
     const char *index; /* the index of its files; NULL */
     f8_weights weights;
-    f8_declared declared, also; /* also: what hf_quant_config.json says, where both say something */
-    f8_scaled *scaled;          /* by name */
+    /* declared: config.json's, or hf_quant_config.json's if config.json says nothing or modelopt.
+     * also: the other file's, where both say something. */
+    f8_declared declared, also;
+    f8_scaled *scaled; /* by name */
     size_t n_scaled;
     const f8_weight **stray; /* scales without codes */
     size_t n_stray;
@@ -65,8 +67,10 @@ bool f8_model_folder_skips(const f8_model_folder *f, const char *module);
 /* A text of the config, by one key or by two; NULL: it has none. */
 const char *f8_model_folder_text(const f8_model_folder *f, const char *key);
 
-/* The values of an FP8 weight at `to`, f32, as its codes lie; of another tensor its own. The scales
- * alone. NaN and Inf pass. `memory` is for what is read on the way. */
+/* All three give f32 and keep NaN and Inf. `memory` holds what is read on the way.
+ *   _values   codes times scales of an FP8 weight, in the layout of its codes
+ *   _scales   its scales
+ *   _plain    the elements of any other tensor */
 f8_status f8_model_folder_values(const f8_scaled *s, f8_arena *memory, float *to, f8_diag *diag);
 f8_status f8_model_folder_scales(const f8_scaled *s, f8_arena *memory, float **scales, int64_t *n,
                                  f8_diag *diag);

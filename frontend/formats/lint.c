@@ -34,9 +34,11 @@ static void check_codes_type(f8_lint *l, const f8_scaled *s)
 {
     const f8_st_dtype t = s->codes->tensor->dtype;
     if (t == F8_ST_F8_E4M3FNUZ || t == F8_ST_F8_E5M2FNUZ)
-        f8_lint_add(l, "fnuz", s->codes, f8_source_ocp,
-                    "codes of AMD's fnuz type: read as %s, each is twice its value, and -0 is NaN",
-                    t == F8_ST_F8_E4M3FNUZ ? "E4M3FN" : "E5M2");
+        f8_lint_add(
+            l, "fnuz", s->codes, f8_source_ocp,
+            "codes of AMD's fnuz type: a loader that reads them as %s gets twice each value, and "
+            "-0 for NaN. Write them again as E4M3FN",
+            t == F8_ST_F8_E4M3FNUZ ? "E4M3FN" : "E5M2");
     if (t == F8_ST_F8_E5M2 && l->folder->format != F8_NATIVE)
         f8_lint_add(l, "codes-dtype", s->codes, source_of(l->folder),
                     "codes are E5M2: weights of %s are E4M3FN", f8_format_name(l->folder->format));
@@ -119,9 +121,11 @@ static void check_stray(f8_lint *l, const f8_weight *scale)
                     "scale it twice",
                     weight, f8_st_dtype_name(w->tensor->dtype));
     else
-        f8_lint_add(l, "scale-without-weight", scale, source_of(f),
-                    "there is no %s: a weight that was fused needs one scale of its own name",
-                    weight);
+        f8_lint_add(
+            l, "scale-without-weight", scale, source_of(f),
+            "there is no %s: if it was fused into another weight, store the fused weight's scale "
+            "under that weight's name",
+            weight);
 }
 
 /* ---- the whole ---- */

@@ -106,7 +106,7 @@ static f8_status compare(f8_lint *l, const f8_scaled *s, const float *x, f8_aren
     if (f8_model_folder_elements(other->tensor) != n ||
         memcmp(other->tensor->dim, s->codes->tensor->dim, 2 * sizeof(int64_t))) {
         f8_lint_add(l, "beside", s->codes, l->beside->path,
-                    "the weight beside it has another shape");
+                    "this weight has another shape in the folder of --beside");
         return F8_OK;
     }
     float *y = F8_NEW_ARRAY(memory, float, (size_t)n + 1);
@@ -204,8 +204,10 @@ f8_status f8_lint_values(f8_lint *l, f8_diag *diag)
     for (size_t i = 0; i < f->weights.n_named; i++)
         F8_TRY(check_cache(l, &f->weights.weight[i], diag));
     if (l->beside && f->n_scaled && !shares_a_name(l))
-        f8_lint_add(l, "beside", NULL, l->beside->path,
-                    "it has no weight of the same name: nothing was compared");
+        f8_lint_add(
+            l, "beside", NULL, l->beside->path,
+            "none of the FP8 weights has its name in the folder of --beside, so nothing was "
+            "compared: give the folder of the same model");
     qsort(known, n, sizeof *known, by_number);
     for (size_t i = 0; i < f->n_scaled; i++)
         judge(l, &f->scaled[i], &all[i], n ? known[n / 2] : 0);

@@ -53,8 +53,6 @@ static const char *not_transformers(const f8_lint *l, bool runs_fp8)
         return "config.json has no quantization_config";
     if (f->format == F8_MODELOPT)
         return "it has no loader of ModelOpt's files";
-    if (f->format == F8_HF_FP8 && f->declared.grain != F8_BY_BLOCKS)
-        return "its fine-grained FP8 has blocks";
     if (f->format == F8_HF_FP8 && ragged(f))
         return "a weight's size is no multiple of 128";
     if (has_conv1d(f) && (runs_fp8 || f->format != F8_HF_FP8))
@@ -74,7 +72,8 @@ static const char *not_vllm(const f8_lint *l)
 
 void f8_lint_loaders(f8_lint *l)
 {
-    check_ragged(l);
+    const bool sound = l->n == 0;
+    check_ragged(l); /* which concerns transformers alone */
     const f8_loader_verdict all[F8_LOADERS] = {
         {"transformers", not_transformers(l, false)},
         {"transformers, FP8 on a GPU", not_transformers(l, true)},
@@ -83,7 +82,7 @@ void f8_lint_loaders(f8_lint *l)
     };
     for (int i = 0; i < F8_LOADERS; i++) {
         l->loader[i] = all[i];
-        if (!l->loader[i].not )
-            l->loader[i].not = l->n ? "of what is wrong" : NULL;
+        if (!l->loader[i].not &&!sound)
+            l->loader[i].not = "there are findings, see below";
     }
 }

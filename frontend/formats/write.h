@@ -2,13 +2,13 @@
  * JSON files, and files of another folder that are carried over. Internal to frontend/.
  *
  * Everything goes to a new folder beside the one that is asked for, which is renamed when it is
- * whole. A process that is killed leaves that folder behind: NAME.XXXXXX.tmp. */
+ * whole. A process that is killed leaves that folder behind, NAME.PID.tmp: it can be deleted. */
 #ifndef F8_FORMATS_WRITE_H
 #define F8_FORMATS_WRITE_H
 
 #include "frontend/checkpoint/safetensors.h"
 
-/* Writes the bytes of tensor `index` of the contents to `to`. */
+/* A folder to write: its tensors, its configs, and the folder whose other files it gets. */
 typedef struct f8_model_folder_out {
     const char *path;           /* the folder; it does not exist, or is empty */
     const f8_st_tensor *tensor; /* in the order in which files are filled */

@@ -304,6 +304,20 @@ START_TEST(scales_of_inputs)
 }
 END_TEST
 
+/* A head that is in FP8 stays there: no config names it. */
+START_TEST(head_in_fp8)
+{
+    made_folder *from = made_new((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS});
+    made_to_fp8(from, "lm_head");
+    json_object_set_new(made_quantization(from), "modules_to_not_convert", json_array());
+    made_write(from, p.from);
+    made_free(from);
+    is_sound(p.from);
+    runs(run_convert(p.from, "compressed-tensors", NULL, p.out));
+    is_sound(p.out);
+}
+END_TEST
+
 /* ---- files ---- */
 
 static f8_status convert_with(f8_conversion *c, f8_diag *diag)
@@ -550,7 +564,7 @@ START_TEST(exported)
 {
     char text[PATH];
     snprintf(text, PATH, "%s", f8_cli_write("small.f8", small_model, sizeof small_model - 1));
-    f8_cli_ok(F8_CLI("train", text, "--data", "README.md", "--steps", "2", "--recipe", "block",
+    f8_cli_ok(F8_CLI("train", text, "--data", "README.md", "--steps", "2", "--recipe", "delayed",
                      "--save", p.own));
     write_small("extra");
     /* A model that is not the weights', a format that lacks something, a folder that is there. */
@@ -568,6 +582,9 @@ START_TEST(exported)
                         "--model", p.wide, "-o", p.wide),
                  1, "the folder is not empty");
     nothing_left(3);
+    r = run_export(text, "delayed", "hf-fp8"); /* the scales of inputs that delayed keeps */
+    ck_assert_msg(!r.code && strstr(r.out, "2 scales of inputs are left out"), "%s%s", r.out, r.err);
+    f8_cli_forget(p.out);
     f8_cli_ok(run_export(text, "block", "hf-fp8"));
     nothing_left(4);
     is_sound(p.out);
@@ -603,6 +620,7 @@ Suite *f8_suite(void)
     tcase_add_test(t, ragged_in_part);
     tcase_add_test(t, mixed_granularities);
     tcase_add_loop_test(t, scales_of_inputs, 0, 2);
+    tcase_add_test(t, head_in_fp8);
     tcase_add_test(t, several_files);
     tcase_add_loop_test(t, stopped, 0, F8_N_FORMATS);
     tcase_add_test(t, out_of_memory);

@@ -43,6 +43,15 @@ START_TEST(unwritable)
 END_TEST
 
 /* The folder itself as the new one, or a place in it. */
+/* What is compared with has to be wider. */
+START_TEST(beside_fp8)
+{
+    write_made((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS}, p.from);
+    f8_cli_fails(F8_CLI("weights", p.from, "--beside", p.from), 1,
+                 "its weights are FP8, too: --beside takes the model in a wider dtype");
+}
+END_TEST
+
 START_TEST(into_itself)
 {
     char inside[PATH + 10];
@@ -198,6 +207,7 @@ Suite *f8_suite(void)
     TCase *t = tcase_create("folders");
     tcase_add_checked_fixture(t, setup, f8_cli_teardown);
     tcase_add_test(t, unwritable);
+    tcase_add_test(t, beside_fp8);
     tcase_add_test(t, into_itself);
     tcase_add_test(t, truncated);
     tcase_add_loop_test(t, other_methods, 0, 5);
