@@ -321,11 +321,13 @@ static bool writes_sectors(const f8_kernel *k, int rows)
 
 /* The threads of a staged kernel's block. Where threads have parts of a row at once, a
  * multiprocessor has STAGED_RESIDENT with 64 registers each. They are one block if two would write
- * parts of sectors, or if one has the tail to compute. */
+ * parts of sectors, or if rows have amaxes: a tail mostly follows them, which one block computes.
+ * Whether it does must not matter: its host's tasks stay. */
 static int staged_threads(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
 {
     const bool in_parts = !l->whole && f8_cuda_rows_are_lean(target, k, l);
-    const bool in_two = writes_sectors(k, STAGED_THREADS / l->group) && !k->tail;
+    const bool in_two =
+        writes_sectors(k, STAGED_THREADS / l->group) && !f8_cuda_rows_count(k, F8_K_AMAX);
     return in_parts && !in_two ? STAGED_RESIDENT : STAGED_THREADS;
 }
 

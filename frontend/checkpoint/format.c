@@ -10,16 +10,16 @@ static const char *const names[] = {
     [F8_MODELOPT] = "modelopt",
 };
 
-const char *f8_format_name(f8_format format)
+const char *f8_fp8_format_name(f8_fp8_format format)
 {
     return names[format];
 }
 
-bool f8_format_parse(const char *text, f8_format *out)
+bool f8_fp8_format_parse(const char *text, f8_fp8_format *out)
 {
     for (int i = 0; i < F8_N_FORMATS; i++)
         if (!strcmp(text, names[i])) {
-            *out = (f8_format)i;
+            *out = (f8_fp8_format)i;
             return true;
         }
     return false;
@@ -31,7 +31,7 @@ const char *f8_grain_name(f8_grain grain)
     return grains[grain];
 }
 
-bool f8_format_has(f8_format format, f8_grain grain)
+bool f8_fp8_format_has(f8_fp8_format format, f8_grain grain)
 {
     return format != F8_HF_FP8 || grain == F8_BY_BLOCKS;
 }
@@ -47,8 +47,8 @@ f8_granularity f8_grain_covers(f8_grain grain, bool rows_are_inputs)
     return rows_are_inputs ? f8_granularity_transposed(covers[grain]) : covers[grain];
 }
 
-f8_scale_type f8_format_scale(f8_format format, f8_grain grain, const int64_t codes[2],
-                              bool rows_are_inputs)
+f8_scale_type f8_fp8_format_scale(f8_fp8_format format, f8_grain grain, const int64_t codes[2],
+                                  bool rows_are_inputs)
 {
     const f8_granularity covers = f8_grain_covers(grain, rows_are_inputs);
     const int64_t rows = f8_granularity_blocks(covers.rows, codes[0]),

@@ -9,19 +9,19 @@
  *     modelopt            NVIDIA's: `weight_scale`, `input_scale`; hf_quant_config.json
  *
  * ../formats/README.md has the table of shapes, and where each comes from. */
-#ifndef F8_FORMAT_H
-#define F8_FORMAT_H
+#ifndef F8_FP8_FORMAT_H
+#define F8_FP8_FORMAT_H
 
 #include "frontend/checkpoint/safetensors.h"
 #include "ir/num/granularity.h"
 
-typedef enum f8_format {
+typedef enum f8_fp8_format {
     F8_NATIVE,
     F8_HF_FP8,
     F8_COMPRESSED_TENSORS,
     F8_MODELOPT,
     F8_N_FORMATS
-} f8_format;
+} f8_fp8_format;
 
 /* What one scale of a linear's weight covers. */
 typedef enum f8_grain {
@@ -34,12 +34,12 @@ typedef enum f8_grain {
 
 enum { F8_BLOCK = 128, F8_MX_RUN = 32 };
 
-const char *f8_format_name(f8_format format);
-bool f8_format_parse(const char *text, f8_format *out);
+const char *f8_fp8_format_name(f8_fp8_format format);
+bool f8_fp8_format_parse(const char *text, f8_fp8_format *out);
 const char *f8_grain_name(f8_grain grain); /* "tensor", "rows", "blocks of 128", "MX" */
 
 /* Whether a format can say of a linear that its scales have this granularity. */
-bool f8_format_has(f8_format format, f8_grain grain);
+bool f8_fp8_format_has(f8_fp8_format format, f8_grain grain);
 
 /* The type of a linear's scales, [out, in] being that of its codes: what follows `weight` in the
  * name, dtype, rank and shape. `rows_are_inputs`: codes are [in, out] (native alone). */
@@ -49,8 +49,8 @@ typedef struct f8_scale_type {
     int32_t rank;
     int64_t dim[4];
 } f8_scale_type;
-f8_scale_type f8_format_scale(f8_format format, f8_grain grain, const int64_t codes[2],
-                              bool rows_are_inputs);
+f8_scale_type f8_fp8_format_scale(f8_fp8_format format, f8_grain grain, const int64_t codes[2],
+                                  bool rows_are_inputs);
 
 /* What a scale covers of codes as they lie. */
 f8_granularity f8_grain_covers(f8_grain grain, bool rows_are_inputs);

@@ -44,7 +44,7 @@ static f8_weight *scales_of(const f8_weights *w, const f8_weight *codes, f8_grai
 static bool rename_scale(f8_weights *w, const f8_weight *codes, f8_weight *scale, f8_grain grain,
                          bool inputs)
 {
-    const f8_scale_type own = f8_format_scale(F8_NATIVE, grain, codes->tensor->dim, inputs);
+    const f8_scale_type own = f8_fp8_format_scale(F8_NATIVE, grain, codes->tensor->dim, inputs);
     f8_st_tensor *t = F8_NEW(&w->memory, f8_st_tensor);
     const char *name = f8_arena_printf(&w->memory, "%s%s", codes->name, own.suffix);
     if (!t || !name)

@@ -17,7 +17,7 @@ typedef struct export {
     f8_load load;
     f8_data data; /* to calibrate on */
     f8_export file;
-    f8_format to; /* of -o; where it is another than native, `file` is written on the way */
+    f8_fp8_format to; /* of -o; where it is another than native, `file` is written on the way */
     char between[PATH_MAX];
 } export;
 

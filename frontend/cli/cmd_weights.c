@@ -18,7 +18,8 @@ static void say_contents(const f8_lint *l, FILE *to)
         return;
     }
     cli_say(to, "%s: %s, %zu weights in FP8 (", f->path,
-            f->format == F8_N_FORMATS ? "no known format" : f8_format_name(f->format), f->n_scaled);
+            f->format == F8_N_FORMATS ? "no known format" : f8_fp8_format_name(f->format),
+            f->n_scaled);
     for (int g = 0; g < F8_N_GRAINS; g++)
         if (l->of_grain[g]) {
             cli_say(to, "%s%" PRId64 " by %s", before, l->of_grain[g], f8_grain_name((f8_grain)g));
@@ -86,7 +87,7 @@ static void put_records(const f8_lint *l, cli_json *json)
                                         "why", l->loader[i].not ? l->loader[i].not : ""));
     cli_json_record(
         json, json_pack("{ss ss ss sI sI sI sI}", "event", "folder", "path", f->path, "format",
-                        f->format == F8_N_FORMATS ? "" : f8_format_name(f->format), "fp8",
+                        f->format == F8_N_FORMATS ? "" : f8_fp8_format_name(f->format), "fp8",
                         (json_int_t)f->n_scaled, "fp8_bytes", (json_int_t)l->scaled_bytes,
                         "other_bytes", (json_int_t)l->plain_bytes, "findings", (json_int_t)l->n));
 }
@@ -128,14 +129,14 @@ static bool lint(cli_job *j)
 
 static bool work(cli_job *j)
 {
-    f8_format to;
+    f8_fp8_format to;
     cli_formats_check(j->c, &to);
     return j->c->as ? cli_convert(j->c, j->c->file, j->c->file, to, &j->json) : lint(j);
 }
 
 int cmd_weights(const cli *c)
 {
-    f8_format to;
+    f8_fp8_format to;
     const int usage = cli_formats_check(c, &to);
     if (usage)
         return usage;

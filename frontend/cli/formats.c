@@ -4,10 +4,10 @@
 #include <math.h>
 #include <string.h>
 
-int cli_formats_check(const cli *c, f8_format *to)
+int cli_formats_check(const cli *c, f8_fp8_format *to)
 {
     *to = F8_NATIVE;
-    if (c->as && !f8_format_parse(c->as, to))
+    if (c->as && !f8_fp8_format_parse(c->as, to))
         return cli_usage(c, "--as takes hf-fp8, compressed-tensors, modelopt or native, not '%s'",
                          c->as);
     if (c->as && !c->output)
@@ -50,14 +50,14 @@ static void say(const cli *c, const f8_conversion *v, const char *shown, cli_jso
     for (size_t i = 0; i < v->n; i++)
         cli_json_record(json, record_weight(&v->weight[i]));
     cli_json_record(json, json_pack("{ss ss ss ss sI sI sI sI}", "event", "conversion", "weights",
-                                    shown, "path", v->path, "format", f8_format_name(v->to),
+                                    shown, "path", v->path, "format", f8_fp8_format_name(v->to),
                                     "files", (json_int_t)v->n_files, "bytes", (json_int_t)v->bytes,
                                     "fp8", (json_int_t)(v->n - (size_t)v->of_fate[F8_DEQUANTIZED]),
                                     "inputs_lost", (json_int_t)v->inputs_lost));
     if (cli_json_to_stdout(c))
         return;
     cli_say(stdout, "%s: %s, %zu weights in FP8 from %s, %.2f MiB in %zu file%s\n", v->path,
-            f8_format_name(v->to), v->n - (size_t)v->of_fate[F8_DEQUANTIZED], shown,
+            f8_fp8_format_name(v->to), v->n - (size_t)v->of_fate[F8_DEQUANTIZED], shown,
             cli_mib((int64_t)v->bytes), v->n_files, v->n_files == 1 ? "" : "s");
     for (size_t i = 0; i < v->n; i++)
         say_weight(&v->weight[i]);
@@ -70,7 +70,7 @@ static void say(const cli *c, const f8_conversion *v, const char *shown, cli_jso
 /* ---- the work ---- */
 
 static bool convert(const cli *c, const f8_model_folder *from, const f8_model_folder *model,
-                    const char *shown, f8_format to, cli_json *json)
+                    const char *shown, f8_fp8_format to, cli_json *json)
 {
     f8_diag diag = {0};
     f8_conversion v = {.from = from,
@@ -90,7 +90,8 @@ static bool convert(const cli *c, const f8_model_folder *from, const f8_model_fo
     return status == F8_OK;
 }
 
-bool cli_convert(const cli *c, const char *from, const char *shown, f8_format to, cli_json *json)
+bool cli_convert(const cli *c, const char *from, const char *shown, f8_fp8_format to,
+                 cli_json *json)
 {
     const fp8c_load_options named = {.struct_size = sizeof named,
                                      .ignore = c->ignore.text,

@@ -8,9 +8,10 @@
 
 /* Whether --as, --model and -o go together; *to is what --as says, native without it. CLI_USAGE
  * after a message. */
-int cli_formats_check(const cli *c, f8_format *to);
+int cli_formats_check(const cli *c, f8_fp8_format *to);
 /* Converts `from` (PATH of weights, or a file that export has written) to the folder of -o, and
  * says what was done. `shown`: what messages call the weights. */
-bool cli_convert(const cli *c, const char *from, const char *shown, f8_format to, cli_json *json);
+bool cli_convert(const cli *c, const char *from, const char *shown, f8_fp8_format to,
+                 cli_json *json);
 
 #endif

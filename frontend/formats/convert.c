@@ -70,7 +70,7 @@ static f8_status choose_grain(f8_convert_work *w)
     }
     for (int g = 0; g < F8_N_GRAINS; g++)
         most = of[g] > of[most] ? g : most;
-    w->grain = f8_format_has(w->c->to, (f8_grain)most) ? (f8_grain)most : F8_BY_BLOCKS;
+    w->grain = f8_fp8_format_has(w->c->to, (f8_grain)most) ? (f8_grain)most : F8_BY_BLOCKS;
     return F8_OK;
 }
 
@@ -121,7 +121,7 @@ static f8_status choose_fate(f8_convert_work *w, f8_converted *x)
     } else if (s->grain == F8_BY_TENSOR && (w->grain == F8_BY_BLOCKS || w->grain == F8_BY_ROWS)) {
         x->fate = F8_SPREAD;
     } else if (x->fate == F8_REQUANTIZED) {
-        x->why = f8_format_has(w->c->to, s->grain)
+        x->why = f8_fp8_format_has(w->c->to, s->grain)
                      ? "all weights of the new folder get the granularity that most of them have"
                      : "the format has no scales of this granularity";
         F8_TRY(measure(w, x));
@@ -163,7 +163,7 @@ static f8_status choose_fates(f8_convert_work *w)
     for (size_t i = 0; i < c->n; i++)
         leave_with_others(w, &c->weight[i]);
     if (c->of_fate[F8_DEQUANTIZED] == (int64_t)c->n)
-        return FAIL(w, c->shown, "no weight can be FP8 in %s; '%s': %s", f8_format_name(c->to),
+        return FAIL(w, c->shown, "no weight can be FP8 in %s; '%s': %s", f8_fp8_format_name(c->to),
                     c->weight[0].from->module, c->weight[0].why);
     return F8_OK;
 }
@@ -250,7 +250,7 @@ static void add_scaled(f8_convert_work *w, const f8_converted *x, const char *na
             (f8_convert_source){.part = F8_VALUES, .weight = x});
         return;
     }
-    const f8_scale_type s = f8_format_scale(c->to, w->grain, t->dim, x->from->rows_are_inputs);
+    const f8_scale_type s = f8_fp8_format_scale(c->to, w->grain, t->dim, x->from->rows_are_inputs);
     add(w, name, of_type(F8_ST_F8_E4M3, 2, t->dim),
         (f8_convert_source){.part = F8_CODES, .weight = x});
     add(w, f8_arena_printf(&c->memory, "%s%s", name, s.suffix), of_type(s.dtype, s.rank, s.dim),

@@ -30,7 +30,7 @@ typedef struct f8_conversion {
      * other files are its own. Its tensors have the names that `from` has (maps of
      * f8_model_folder_open). NULL: those of `from`. */
     const f8_model_folder *model;
-    f8_format to;
+    f8_fp8_format to;
     const char *path; /* the folder to write; native: the file */
     uint64_t most;    /* bytes of tensors in a file; 0: 5 GB */
     f8_temporaries *list;
@@ -55,7 +55,7 @@ const char *f8_fate_name(f8_fate fate);
 /* ---- config.c ---- */
 
 typedef struct f8_described {
-    f8_format format;
+    f8_fp8_format format;
     f8_grain grain;
     bool static_inputs;
     json_t *skipped; /* modules that stay out, an array of strings */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "frontend/formats/lint.h"
+#include "ir/base/format.h"
 
 enum { TEXT = 640, SHOWN = 200 };
 
@@ -23,7 +24,7 @@ void f8_lint_add(f8_lint *l, const char *kind, const f8_weight *w, const char *s
     if (!grown)
         return; /* the arena keeps the failure */
     va_start(values, format);
-    vsnprintf(text, sizeof text, format, values);
+    f8_vformat(text, sizeof text, format, values);
     va_end(values);
     l->finding = grown;
     l->finding[l->n++] = (f8_finding){

@@ -158,7 +158,7 @@ bool f8_model_folder_fused(const char *module, int i, char to[F8_MODULE])
 }
 
 /* By the names and shapes of scales. */
-static f8_format format_by_names(const f8_model_folder *f)
+static f8_fp8_format format_by_names(const f8_model_folder *f)
 {
     bool inverse = false, deep = false;
     if (f8_weights_metadata(&f->weights, "fp8c.stored"))

@@ -10,7 +10,7 @@
 /* What a config says. */
 typedef struct f8_declared {
     bool any;                   /* it says that weights are quantized */
-    f8_format format;           /* F8_N_FORMATS: fp8c knows no such method */
+    f8_fp8_format format;       /* F8_N_FORMATS: fp8c knows no such method */
     const char *method;         /* as it stands there: "fp8" */
     const char *file;           /* which file says so */
     const json_t *quantization; /* the object */
@@ -44,7 +44,7 @@ typedef struct f8_model_folder {
     size_t n_scaled;
     const f8_weight **stray; /* scales without codes */
     size_t n_stray;
-    f8_format format; /* of the FP8 weights, by the config, or by names where it says nothing */
+    f8_fp8_format format; /* of the FP8 weights, by the config, or by names where it says nothing */
     f8_arena memory;
 } f8_model_folder;
 

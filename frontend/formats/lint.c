@@ -41,7 +41,8 @@ static void check_codes_type(f8_lint *l, const f8_scaled *s)
             t == F8_ST_F8_E4M3FNUZ ? "E4M3FN" : "E5M2");
     if (t == F8_ST_F8_E5M2 && l->folder->format != F8_NATIVE)
         f8_lint_add(l, "codes-dtype", s->codes, source_of(l->folder),
-                    "codes are E5M2: weights of %s are E4M3FN", f8_format_name(l->folder->format));
+                    "codes are E5M2: weights of %s are E4M3FN",
+                    f8_fp8_format_name(l->folder->format));
 }
 
 static bool same_shape(const f8_st_tensor *a, const f8_st_tensor *b)
@@ -57,8 +58,8 @@ static void check_scale_shape(f8_lint *l, const f8_scaled *s)
         return;
     const bool known = f->format < F8_N_FORMATS && f->declared.grain < F8_N_GRAINS;
     const f8_scale_type t =
-        f8_format_scale(known ? f->format : F8_COMPRESSED_TENSORS,
-                        known ? f->declared.grain : F8_BY_TENSOR, s->codes->tensor->dim, false);
+        f8_fp8_format_scale(known ? f->format : F8_COMPRESSED_TENSORS,
+                            known ? f->declared.grain : F8_BY_TENSOR, s->codes->tensor->dim, false);
     f8_st_tensor want = {.dtype = t.dtype, .rank = t.rank};
     memcpy(want.dim, t.dim, sizeof t.dim);
     f8_st_type_text(s->scale->tensor, has, sizeof has);
@@ -80,7 +81,7 @@ static void check_scale_shape(f8_lint *l, const f8_scaled *s)
     else if (s->rows_are_inputs && f->format != F8_NATIVE)
         f8_lint_add(l, "scale-shape", s->scale, source_of(f),
                     "scales %s are of codes [in, out]; weights of %s are [out, in]", has,
-                    f8_format_name(f->format));
+                    f8_fp8_format_name(f->format));
     else if (known && f->format != F8_NATIVE && s->grain != F8_BY_TENSOR &&
              s->scale->tensor->rank != want.rank)
         f8_lint_add(l, "scale-shape", s->scale, source_of(f),

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "ir/base/format.h"
+
 static const uint64_t usual_most = 5000000000; /* transformers' max_shard_size */
 
 typedef struct writer {
@@ -24,7 +26,7 @@ typedef struct writer {
 
 static f8_status fail(writer *w, const char *path)
 {
-    return f8_file_fail(w->diag, F8_ERR_IO, path, "%s", strerror(errno));
+    return f8_file_fail(w->diag, F8_ERR_IO, path, "%s", f8_errno_text(errno));
 }
 
 static bool ends(const char *name, const char *end)

@@ -303,8 +303,22 @@ START_TEST(transposes)
 }
 END_TEST
 
+/* A norm's gradient, wide rows, with sums of columns and no codes. */
+static void norm_gradient(kcase *c)
+{
+    const int rows = 64, cols = 2048;
+    const f8_ref x = f8_cast(c->g, kc_input(c, F8_BF16, 2, rows, cols), F8_F32),
+                 dy = f8_cast(c->g, kc_input(c, F8_BF16, 2, rows, cols), F8_F32);
+    const f8_ref mean = kc_mean(c, f8_binary(c->g, F8_OP_MUL, dy, x));
+    const f8_ref dx = f8_binary(c->g, F8_OP_SUB, dy, f8_binary(c->g, F8_OP_MUL, x, mean));
+    kc_out(c, f8_cast(c->g, dx, F8_BF16));
+    kc_out(c, kc_column_sum(c, f8_binary(c->g, F8_OP_MUL, dy, x)));
+    kc_out(c, kc_column_sum(c, dx));
+    kc_phase(c, rows, cols);
+}
+
 /* Whether a kernel for sm_90a has these launch bounds: a norm with a residual, whose transposed
- * codes it stores, or a norm's gradient. Rows are wide. */
+ * codes it stores, or that gradient. */
 static bool has_blocks(bool codes, const char *config, const char *bounds)
 {
     const f8_target *to = NULL;
@@ -317,15 +331,15 @@ static bool has_blocks(bool codes, const char *config, const char *bounds)
     if (codes)
         kc_residual_norm(&c, 64, 2048);
     else
-        kc_norm_backward(&c, 64, 2048, true, false, true);
+        norm_gradient(&c);
     const bool has = strstr(kc_cuda_text(&c, to, &n), bounds);
     kc_end(&c);
     kv_use(NULL);
     return has;
 }
 
-/* Two blocks a multiprocessor, but one where two would store transposed codes in parts of sectors of
- * memory. The tuner may take two. */
+/* Two blocks a multiprocessor, but one where two would store transposed codes in parts of sectors.
+ * The tuner may take two. */
 START_TEST(two_blocks)
 {
     ck_assert(has_blocks(false, NULL, ", 512, 2)"));

@@ -373,7 +373,7 @@ static bool stops(void *user)
 
 START_TEST(stopped)
 {
-    f8_conversion c = {.to = (f8_format)_i, .stop = stops};
+    f8_conversion c = {.to = (f8_fp8_format)_i, .stop = stops};
     f8_diag diag = {0};
     write_made((made_spec){.format = MADE_CT, .scales = MADE_ROWS}, p.from);
     ck_assert_int_eq(convert_with(&c, &diag), F8_ERR_CANCELLED);
