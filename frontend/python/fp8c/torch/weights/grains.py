@@ -9,6 +9,9 @@ from __future__ import annotations
 from enum import Enum
 
 import torch
+import torch.fx
+
+from .. import private
 
 CODES = torch.float8_e4m3fn
 BLOCK, RUN = 128, 32  # of blocks, and of MX
@@ -90,3 +93,21 @@ def dequantized(codes: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) ->
 @dequantized.register_fake
 def _(codes: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.empty(codes.shape, dtype=dtype, device=codes.device)
+
+
+DEQUANTIZED = "fp8c.dequantized.default"
+
+
+def is_codes(node: torch.fx.Node) -> bool:
+    """Whether a value of a graph is read as the codes of a stored weight alone."""
+    return _is_operand(node, 0)
+
+
+def is_scale(node: torch.fx.Node) -> bool:
+    """Whether a value of a graph is read as the scales of a stored weight alone."""
+    return _is_operand(node, 1)
+
+
+def _is_operand(node: torch.fx.Node, index: int) -> bool:
+    return bool(node.users) and all(private.target_name(user) == DEQUANTIZED and user.args[index] is node
+                                    for user in node.users)
