@@ -43,7 +43,8 @@ def store_frozen(model: torch.nn.Module, recipe: str = "block", rules: Sequence[
     is loaded from it, one at a time. A model on the device "meta" never has other values.
 
     ValueError, fp8c.InputError: nothing to store, an unknown recipe or rule, a folder that does not go with the
-    model; then the model is as it was. ValueError: an Inf or a NaN in a weight.
+    model; then the model is as it was. ValueError: an Inf or a NaN in a weight, codes or scales that are no
+    numbers; then linears before it may be stored.
     """
     model = private.unwrap(model)
     linears = {name: module for name, module in model.named_modules() if is_linear(module)}
