@@ -12,13 +12,18 @@ import unittest
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file, save_file
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
 
 import fp8c
 import fp8c.torch
 from fp8c.torch import StoredLinear, export_fp8, store_frozen
 from fp8c.torch.weights.folder import Folder
+from ranks import mesh_of
+from shards import jobs
 from support import BackendTest, compiled, executed
 
 try:
@@ -552,6 +557,43 @@ class Training(BackendTest):
             torch._dynamo.reset()
             found = gradients(model, torch.compile(model, backend=backend), x)
             self.assertGreaterEqual(least_cosine(found, eager), 0.99999)
+
+
+def on_ranks(how: str, recipe: str) -> dict[str, Any]:
+    """The gradients of one batch that all ranks have, and what the report has of the base."""
+    model = Adapters()
+    store_frozen(model)
+    inner: Any = model
+    if how == "ddp":
+        inner = DistributedDataParallel(model, init_sync=False)
+    elif how != "alone":
+        policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if how == "fsdp, bf16" else MixedPrecisionPolicy()
+        fully_shard(model, mesh=mesh_of(dist.get_world_size()), mp_policy=policy)
+    call = compiled(inner, recipe, strict=how != "fsdp, bf16")
+    call(inputs()).backward()
+    grads = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    grads = {n: g.full_tensor() if hasattr(g, "full_tensor") else g for n, g in grads.items()}
+    bases = [one for one in fp8c.torch.report(model).linears if one.name.endswith("base")]
+    return {"grads": {n: g.tolist() for n, g in grads.items()}, "base": [(b.kind, b.stored) for b in bases]}
+
+
+class Ranks(BackendTest):
+    def test_ranks(self) -> None:
+        """Under DDP and FSDP2 gradients of equal batches are those of one process, bit for bit. A policy of FSDP2
+        that casts parameters casts codes, too: PyTorch makes the values then."""
+        alone = on_ranks("alone", "block")
+        self.assertEqual(alone["base"], [("FP8", "block")] * 2)
+        ways = ("ddp", "fsdp", "fsdp, bf16")
+        for how, ranks in zip(ways, jobs(2, *((on_ranks, how, "block") for how in ways))):
+            for rank, one in enumerate(ranks):
+                with self.subTest(how, rank=rank):
+                    self.assertEqual(set(one["grads"]), set(alone["grads"]))
+                    if how != "fsdp, bf16":
+                        self.assertEqual(one, alone)
+                        continue
+                    found = {n: torch.tensor(g) for n, g in one["grads"].items()}
+                    wanted = {n: torch.tensor(g) for n, g in alone["grads"].items()}
+                    self.assertGreaterEqual(least_cosine(found, wanted), 0.99)
 
 
 def llama(seed: int = 0, **options: Any) -> torch.nn.Module:

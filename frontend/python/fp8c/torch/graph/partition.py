@@ -25,7 +25,7 @@ import fp8c
 
 from .. import private
 from ..places import Refused, Unsupported, place_of
-from ..weights.grains import DEQUANTIZED
+from ..weights.grains import CODES, DEQUANTIZED
 from .call import TEXT_DTYPES, Facts, shape_of
 from .capture import Captured, Input, name_results
 from .composites import replace_composites
@@ -214,10 +214,18 @@ class _Partition:
                 and any(a in facts.differentiable for a in feeding)
             ):
                 facts.differentiable.add(node)
-            if private.target_name(node) == DEQUANTIZED and all(a in facts.params for a in feeding):
+            if private.target_name(node) == DEQUANTIZED and self._is_stored(node):
                 facts.stored[node.args[0]] = node.args[1]
             if private.target_name(node) in _DROPS:
                 facts.streams[node] = len(facts.streams)
+
+    def _is_stored(self, node: torch.fx.Node) -> bool:
+        """Whether a stage can read codes where they are: FSDP2 may gather them in another dtype."""
+        codes = node.args[0]
+        return (
+            all(a in self.facts.params for a in node.all_input_nodes)
+            and private.fake_value(codes).dtype is CODES
+        )
 
     def _placeholder_facts(self, node: torch.fx.Node, grad: bool) -> None:
         one = self.inputs.get(node.name)

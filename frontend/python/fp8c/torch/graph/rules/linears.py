@@ -67,7 +67,7 @@ def linear(c: Call) -> Value:
 def stored(c: Call) -> Value:
     """A weight that is stored as FP8 codes: linears read the codes."""
     if c.nodes["codes"] not in c.facts.stored:
-        raise c.refuse("its codes are no parameter of the model")
+        raise c.refuse("its codes are no FP8 parameter of the model")
     for user in c.node.users:
         if private.target_name(user) != "aten.linear.default" or user.args[1] is not c.node:
             raise c.refuse(f"{private.target_name(user)} reads a weight that is stored in FP8, and linears alone "
