@@ -111,14 +111,11 @@ class Quantizing(unittest.TestCase):
                 with self.subTest(recipe=recipe, size=size):
                     linear = frozen_linear(size)
                     store_frozen(linear, recipe)
+                    height, width = {"TENSOR": size, "ROWS": (1, size[1]), "BLOCKS": (128, 128),
+                                     "MX": (1, 32)}[linear.grain.name]
                     scale = linear.scale.float()
-                    down = -(-size[0] // scale.shape[0]) if scale.dim() else size[0]
-                    across = -(-size[1] // scale.shape[1]) if scale.dim() else size[1]
-                    if scale.dim() == 2:
-                        down, across = (128 if linear.grain.name == "BLOCKS" else 1,
-                                        {"ROWS": size[1], "BLOCKS": 128, "MX": 32}[linear.grain.name])
-                    whole = scale.reshape(-1, scale.shape[-1] if scale.dim() else 1)
-                    each = torch.stack([torch.stack([whole[i // down, j // across] for j in range(size[1])])
+                    scale = scale.reshape(-1, scale.shape[-1] if scale.dim() else 1)
+                    each = torch.stack([torch.stack([scale[i // height, j // width] for j in range(size[1])])
                                         for i in range(min(size[0], 3))])
                     wanted = linear.weight.float()[:3] * each
                     self.assertTrue(torch.equal(linear.values()[:3], wanted))
@@ -489,6 +486,26 @@ class Training(BackendTest):
         self.assertEqual(set(one.roles), {"fprop", "dgrad"})
         self.assertIn("stored", one.reason)
         self.assertIn("stored as FP8 codes by rowwise", str(one))
+
+    def test_statistics(self) -> None:
+        """Stored codes are quantized in no step, so they have no row."""
+        model = Adapters()
+        store_frozen(model)
+        gradients(model, compiled(model, "block", statistics=1), inputs())
+        found = fp8c.torch.statistics(model)
+        self.assertEqual([one.operand for one in found.of("layers.1.base")], ["x", "dy"])
+        self.assertIn("w", [one.operand for one in found.of("layers.1.up")])
+
+    def test_trained_codes(self) -> None:
+        """A base that is to be trained after all is an error at its next call."""
+        model = Adapters()
+        store_frozen(model)
+        call = compiled(model, "block")
+        call(inputs()).backward()
+        model.requires_grad_(True)
+        for one in (model, torch.compile(model, backend="fp8c")):
+            with self.assertRaisesRegex(RuntimeError, "can't be trained"):
+                one(inputs())
 
     def test_odd_sizes(self) -> None:
         for widths in ((3, 5, 1), (130, 1, 257)):

@@ -48,6 +48,9 @@ class StoredLinear(torch.nn.Linear):
         return dequantized(self.weight, self.scale, dtype)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.weight.requires_grad:
+            raise RuntimeError("a StoredLinear's weight is FP8 codes, which can't be trained: call "
+                               "requires_grad_(False) on it")
         if torch.compiler.is_compiling():
             return functional.linear(x, dequantized(self.weight, self.scale, x.dtype), _like(self.bias, x))
         if torch.is_autocast_enabled(x.device.type):
