@@ -142,6 +142,7 @@ class Around(BackendTest):
         with open(path, encoding="utf-8") as file:
             blocks += re.findall(r"```python\n(.*?)```", file.read(), re.S)
         said = ("linears: 1 FP8", "linears: 2 FP8", "2       w        fprop, dgrad  f8e4m3  tensor    88.1 dB  23.83%",
+                "base: FP8 (fprop f8e4m3 x f8e4m3, block; stored as FP8 codes by block)",
                 "['weight:dy', 'weight:w', 'weight:x']")
         self.assertEqual(len(blocks), len(said))
         for block, words in zip(blocks, said):

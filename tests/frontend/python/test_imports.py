@@ -45,7 +45,7 @@ def cycle(package: pathlib.Path) -> list[str]:
 
 
 # Modules and folders of fp8c.torch: each imports what stands before it.
-ORDER = [["private", "log", "linears"], ["places"], ["ranks"], ["graph"], ["settings"], ["run"]]
+ORDER = [["private", "log", "linears"], ["places"], ["weights"], ["ranks"], ["graph"], ["settings"], ["run"]]
 
 
 def against_order(package: pathlib.Path) -> list[str]:

@@ -13,6 +13,8 @@ source tree on PYTHONPATH, say.
     fp8c.torch.update_scales(model)             ends a step of an optimizer that is not torch.optim's
     fp8c.torch.release_memory(model)            frees memory that is kept for the next call
     fp8c.torch.shard_in_fp8(model, "current")   before fully_shard: weights of linears travel in FP8
+    fp8c.torch.store_frozen(model)              frozen linears keep their weights as FP8 codes
+    fp8c.torch.export_fp8(model, OUT)           a folder with FP8 weights, for other stacks
     fp8c.torch.compile_for_trainer(model, **options)    before Hugging Face's Trainer or Accelerate
     text = fp8c.torch.export_text(model, args, kwargs)     a module as text, for `fp8c compile`
 
@@ -71,13 +73,16 @@ from .run.state import ScalesState, load_state_dict, state_dict
 from .selftest import check_version
 from .statistics import Operand, Statistics, statistics
 from .trainer import compile_for_trainer
+from .weights.export import export_fp8
+from .weights.linear import StoredLinear
+from .weights.store import Stored, store_frozen
 
-__all__ = ["Captured", "Eager", "EagerOp", "Fp8GatherError", "Input", "Linear", "LinearReport", "Operand",
-           "Output", "Param", "Place", "Plan", "Port", "Prologue", "RanksDiffer", "Report", "ScalesState",
-           "Stage", "Statistics", "Unsupported", "capture", "capture_module", "check_version",
-           "compile_for_trainer", "export_text", "fp8c_backend", "load_state_dict", "names_of", "partition",
-           "release_memory", "report", "set_amax_group", "shard_in_fp8", "state_dict", "statistics",
-           "update_scales"]
+__all__ = ["Captured", "Eager", "EagerOp", "Fp8GatherError", "Input", "Linear", "LinearReport", "Operand", "Output",
+           "Param", "Place", "Plan", "Port", "Prologue", "RanksDiffer", "Report", "ScalesState", "Stage",
+           "Statistics", "Stored", "StoredLinear", "Unsupported", "capture", "capture_module", "check_version",
+           "compile_for_trainer", "export_fp8", "export_text", "fp8c_backend", "load_state_dict", "names_of",
+           "partition", "release_memory", "report", "set_amax_group", "shard_in_fp8", "state_dict", "statistics",
+           "store_frozen", "update_scales"]
 
 private.keep_fake_guard()
 private.register_backend("fp8c", fp8c_backend)

@@ -20,6 +20,7 @@ from .ranks import gathered
 from .ranks.sharded import named_parameters, parameters
 from .run.bound import Bound
 from .settings import matches
+from .weights.linear import StoredLinear
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 FP8, MIXED, BF16, F32, OUT = "FP8", "FP8 in part", "bf16", "f32", "not compiled"
@@ -29,7 +30,8 @@ FP8, MIXED, BF16, F32, OUT = "FP8", "FP8 in part", "bf16", "f32", "not compiled"
 class LinearReport:
     """A linear of the model. kind: FP8, "FP8 in part", bf16, f32 or "not compiled". roles: what its
     GEMMs read, by role ("fprop": "f8e4m3 x f8e4m3, delayed"). fp8_gather: whether FSDP2 gathers its weight
-    as FP8 codes (`shard_in_fp8`)."""
+    as FP8 codes (`shard_in_fp8`). stored: the recipe under which its weight is stored as FP8 codes
+    (`store_frozen`)."""
 
     name: str
     kind: str
@@ -37,11 +39,13 @@ class LinearReport:
     place: Place
     roles: dict[str, str] = field(default_factory=dict)
     fp8_gather: bool = False
+    stored: str = ""
 
     def __str__(self) -> str:
         roles = "; ".join(f"{role} {what}" for role, what in self.roles.items())
         gather = "; gathered as FP8 codes" if self.fp8_gather else ""
-        return f"{self.name}: {self.kind} ({self.reason or roles}{gather}), {self.place}"
+        stored = f"; stored as FP8 codes by {self.stored}" if self.stored else ""
+        return f"{self.name}: {self.kind} ({self.reason or roles}{gather}{stored}), {self.place}"
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,8 @@ def report(model: torch.nn.Module) -> Report:
     travel = {name for name, module in model.named_modules()
               if is_linear(module) and gathered.weight_of_gathered(module.weight) is not None}
     linears = [replace(one, fp8_gather=True) if one.name in travel else one for one in linears]
+    stored = {name: module.grain.value for name, module in model.named_modules() if isinstance(module, StoredLinear)}
+    linears = [replace(one, stored=stored.get(one.name, "")) for one in linears]
     bounds = list(_programs(model, graphs))
     programs = [b.program.info() for b in bounds]
     plans = [c.plan for c in graphs if c.plan is not None]

@@ -120,9 +120,12 @@ def _rank(one: Operand) -> tuple[int, int, str]:
 
 
 def _operand(bound: Bound, owner: str, linear: Linear, s: Statistic) -> Operand | None:
-    """The figure as this linear has it; None: it is of others."""
+    """The figure as this linear has it; None: it is of others, or of codes that are stored, whose figures are
+    those of numbers without their scales."""
     name = next((name for name in (s.name, *s.aliases) if _linear_of(bound, name) == linear.name), None)
     if name is None or bound.watched is None:
+        return None
+    if s.operand == "w" and not s.format and any(p.path == linear.weight and p.stored for p in bound.stage.params):
         return None
     rest = name[len(linear.name) + 1:].split(".")
     part = int(rest[1]) if len(rest) > 1 and rest[1].isdigit() else 0

@@ -40,7 +40,8 @@ class Facts:
     weights: nodes that depend on parameters alone. differentiable: nodes that a gradient reaches.
     constants: known tensors. params: the dotted paths of parameters. streams: numbers of dropouts.
     proofs: what was found of constant masks. routers: products whose results a top-k reads. no_grad:
-    nodes that run without gradients, and read what has one.
+    nodes that run without gradients, and read what has one. stored: parameters that are FP8 codes, with
+    their scales.
     """
 
     weights: set[torch.fx.Node] = field(default_factory=set)
@@ -51,6 +52,7 @@ class Facts:
     proofs: dict[torch.fx.Node, bool | None] = field(default_factory=dict)
     routers: set[torch.fx.Node] = field(default_factory=set)
     no_grad: set[torch.fx.Node] = field(default_factory=set)
+    stored: dict[torch.fx.Node, torch.fx.Node] = field(default_factory=dict)
 
 
 @dataclass
@@ -168,8 +170,11 @@ class Call:
         else the weight's own name without ".weight".
         """
         node = self.nodes.get(weight)
-        while node is not None and node not in self.facts.params and len(node.all_input_nodes) == 1:
-            node = node.all_input_nodes[0]
+        while node is not None and node not in self.facts.params:
+            sources = [a for a in node.all_input_nodes if a not in self.facts.stored.values()]
+            if len(sources) != 1:
+                break
+            node = sources[0]
         path = self.facts.params.get(node, "")
         place = place_of(self.node)
         own = path.removesuffix(".weight")

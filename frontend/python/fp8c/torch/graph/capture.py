@@ -22,6 +22,7 @@ import torch.fx
 
 from .. import private
 from ..places import Unsupported, place_of
+from ..weights.grains import is_scale
 from .decompose import definitions
 from .refused import check_calls, check_tensor
 
@@ -32,7 +33,8 @@ CONSTANT, PROLOGUE, STAGE = 0, 1, 2
 class Input:
     """An argument of the captured function, in the order of the call.
 
-    kind: "param", "buffer", "input" (a tensor of the caller) or "size" (an int that is dynamic).
+    kind: "param", "buffer", "input" (a tensor of the caller) or "size" (an int that is dynamic). "scale":
+    of a parameter that is stored as FP8 codes.
     path: the dotted name of a parameter or buffer, else the name that dynamo gave.
     tensor: the parameter or buffer itself; None for the others.
     """
@@ -297,6 +299,8 @@ def _inputs(
             kind = "param"
         elif parsed:
             kind = "buffer"
+        if is_scale(node):
+            kind = "scale"
         if kind != "input":
             own_path = private.rooted_path(parsed) if parsed and rooted else parsed and parsed[2]
             path = names.get(id(example)) or own_path or source
@@ -318,7 +322,7 @@ def _classify(gm: torch.fx.GraphModule, inputs: Sequence[Input]) -> dict[torch.f
     for node in gm.graph.nodes:
         if node.op == "placeholder":
             one = kinds[node.name]
-            moving = one.kind == "param" or (one.kind == "input" and one.fake.is_floating_point())
+            moving = one.kind in ("param", "scale") or (one.kind == "input" and one.fake.is_floating_point())
             classes[node] = STAGE if moving else PROLOGUE
             continue
         members = regions.get(node, [node])

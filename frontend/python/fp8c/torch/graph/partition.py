@@ -25,7 +25,8 @@ import fp8c
 
 from .. import private
 from ..places import Refused, Unsupported, place_of
-from .call import TEXT_DTYPES, Facts
+from ..weights.grains import CODES, DEQUANTIZED
+from .call import TEXT_DTYPES, Facts, shape_of
 from .capture import Captured, Input, name_results
 from .composites import replace_composites
 from .cuts import Cuts, cut
@@ -33,7 +34,7 @@ from .normalize import normalize
 from .plan import Eager, EagerOp, Plan, Prologue, Stage
 from .rules import apply
 from .stage import StageWriter, inner_value
-from .text import Builder
+from .text import Builder, Value
 
 _DROPS = frozenset({"aten.dropout.default", "aten.scaled_dot_product_attention.default"})
 _CUT = frozenset(  # ops through which no gradient goes
@@ -213,8 +214,18 @@ class _Partition:
                 and any(a in facts.differentiable for a in feeding)
             ):
                 facts.differentiable.add(node)
+            if private.target_name(node) == DEQUANTIZED and self._is_stored(node):
+                facts.stored[node.args[0]] = node.args[1]
             if private.target_name(node) in _DROPS:
                 facts.streams[node] = len(facts.streams)
+
+    def _is_stored(self, node: torch.fx.Node) -> bool:
+        """Whether a stage can read codes where they are: FSDP2 may gather them in another dtype."""
+        codes = node.args[0]
+        return (
+            all(a in self.facts.params for a in node.all_input_nodes)
+            and private.fake_value(codes).dtype is CODES
+        )
 
     def _placeholder_facts(self, node: torch.fx.Node, grad: bool) -> None:
         one = self.inputs.get(node.name)
@@ -222,7 +233,7 @@ class _Partition:
             if node.name in self.constants:
                 self._constant(node, self.constants[node.name])
             return
-        if one.kind == "param":
+        if one.kind in ("param", "scale"):
             self.facts.weights.add(node)
             self.facts.params[node] = one.path
         if grad and one.requires_grad:
@@ -285,7 +296,7 @@ class _Partition:
         if one is None or one.kind in ("buffer", "size"):
             return PROLOGUE
         floats = isinstance(one.fake, torch.Tensor) and one.fake.is_floating_point()
-        return STAGE if one.kind == "param" else INPUT if floats else PROLOGUE
+        return STAGE if one.kind in ("param", "scale") else INPUT if floats else PROLOGUE
 
     def _fold(self, node: torch.fx.Node) -> bool:
         """Compute a constant now. One whose size is dynamic is the prologue's."""
@@ -303,6 +314,8 @@ class _Partition:
         involved, or an eager one."""
 
         def value_of(source: torch.fx.Node) -> Any:
+            if source in self.facts.stored:
+                return Value("%" + source.name, shape_of(private.fake_value(source)), "f32")
             if source not in values:
                 values[source] = inner_value(source, "%" + source.name)
             return values[source]

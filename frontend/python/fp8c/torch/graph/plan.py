@@ -68,12 +68,15 @@ class Port:
 
 @dataclass
 class Param:
-    """A parameter of a stage: its name in the text, and the index of the plan's input."""
+    """A parameter of a stage: its name in the text, and the index of the plan's input. stored: it is FP8 codes,
+    made under this recipe. scale: it is scales of such codes, and the text does not have it."""
 
     name: str
     index: int
     path: str
     requires_grad: bool
+    stored: str = ""
+    scale: bool = False
 
 
 @dataclass
@@ -109,7 +112,12 @@ class Stage:
     @property
     def frozen(self) -> list[str]:
         """The parameters whose gradients are not wanted: the compile option of that name."""
-        return [param.name for param in self.params if not param.requires_grad]
+        return [param.name for param in self.params if not param.requires_grad and not param.scale]
+
+    @property
+    def stored(self) -> dict[str, str]:
+        """The parameters that are FP8 codes, each with its recipe: the compile option `stored_weights`."""
+        return {param.name: param.stored for param in self.params if param.stored}
 
 
 @dataclass

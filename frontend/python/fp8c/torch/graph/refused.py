@@ -14,6 +14,7 @@ import torch.fx
 from .. import private
 from ..places import Place, Unsupported, place_of
 from ..ranks import sharded
+from ..weights.grains import is_codes
 
 _SPLIT = "split over ranks: of such parameters those of FSDP2 (fully_shard) are supported; use that, or DDP"
 _TENSOR_PARALLEL = ("which tensor parallelism (parallelize_module, distribute_tensor) splits over ranks: leave "
@@ -55,7 +56,7 @@ def _reason(kind: str, node: torch.fx.Node, fake: torch.Tensor, example: Any) ->
         return "it is complex; keep it as two real tensors (torch.view_as_real)"
     if fake.is_quantized:
         return "it is quantized; give it as .dequantize()"
-    if kind == "param" and fake.dtype not in _DTYPES:
+    if kind == "param" and fake.dtype not in _DTYPES and not is_codes(node):
         return f"its dtype is {fake.dtype}: float32 and bfloat16 are taken; {_instead(fake.dtype)}"
     if fake.device.type not in _DEVICES:
         return (

@@ -10,6 +10,7 @@ import torch.fx
 
 from .. import private
 from ..places import Refused, Unsupported, place_of
+from ..weights.grains import grain_of
 from .call import TEXT_DTYPES, Facts, Linear, inner_dtype, shape_of
 from .capture import Input
 from .cuts import ROUNDED
@@ -157,8 +158,20 @@ class StageWriter:
     def _param(self, node: torch.fx.Node) -> Value:
         one = self.named[node.name]
         name = param_name(one.path)
+        if node in self.facts.stored:
+            return self._stored(node, name)
         self.params[node] = Param(name, one.index, one.path, node in self.reached)
         return Value(name, shape_of(one.fake), TEXT_DTYPES[one.fake.dtype])
+
+    def _stored(self, node: torch.fx.Node, name: str) -> Value:
+        """A parameter that is FP8 codes. Its values are f32 in the text; its scales the program adds."""
+        one, scale = self.named[node.name], self.named[self.facts.stored[node].name]
+        size = tuple(one.fake.shape)
+        grain = grain_of(scale.fake.dtype, tuple(scale.fake.shape), size)
+        suffix = grain.scale.removeprefix("weight")
+        self.params[node] = Param(name, one.index, one.path, False, grain.value)
+        self.params[self.facts.stored[node]] = Param(name + suffix, scale.index, scale.path, False, scale=True)
+        return Value(name, shape_of(one.fake), "f32")
 
     def _literal(self, node: torch.fx.Node) -> Value | None:
         """A constant of one number needs no port."""
@@ -196,9 +209,9 @@ class StageWriter:
         lines += [f"dim {symbol} <= {largest}" for symbol, largest in dims.items()]
         for node, param in self.params.items():
             fake = self.named[node.name].fake
-            lines.append(
-                f"param {param.name}: {type_text(TEXT_DTYPES[fake.dtype], shape_of(fake))} zeros"
-            )
+            dtype = "f32" if param.stored else TEXT_DTYPES.get(fake.dtype)
+            if not param.scale:
+                lines.append(f"param {param.name}: {type_text(dtype, shape_of(fake))} zeros")
         heads = [port_text(p) for p in inputs] + (["%seed: i32[]"] if seed else [])
         lines += [
             "",

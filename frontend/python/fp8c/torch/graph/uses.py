@@ -91,7 +91,8 @@ def uses_in_plan(plan: Plan, graph: torch.fx.Graph) -> Uses:
                 if op is not None and node.op == "call_function":
                     ops[node.name] = op
     params = {one.name: one.index for one in plan.inputs if one.kind == "param"}
-    return uses_of(list(graph.nodes), params, lambda node: ops.get(node.name), plan.constants)
+    scales = {one.name: one.tensor for one in plan.inputs if one.kind == "scale"}
+    return uses_of(list(graph.nodes), params, lambda node: ops.get(node.name), plan.constants | scales)
 
 
 def _matrices(node: torch.fx.Node) -> list[torch.fx.Node]:

@@ -35,6 +35,7 @@ from .device import CPU_KIND, device_of
 _TORCH = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "i32": torch.int32,
           "i64": torch.int64, "bool": torch.bool}
 _NAMES = {dtype: name for name, dtype in _TORCH.items()}
+_NAMES |= {torch.float8_e4m3fn: "f8e4m3", torch.float8_e8m0fnu: "f8e8m0"}  # of weights that are stored so
 OPERANDS = "*.x,*.w,*.dy,*.x.*,*.w.*,*.dy.*"  # what is watched
 VECTOR = 16  # bytes: the alignment of what kernels of a GPU read
 _address = torch.Tensor.data_ptr
@@ -124,8 +125,12 @@ class Bound:
         options: dict[str, Any] = {"recipe": self.settings.recipe, "external": ",".join(self._external()),
                                    "arena": arena_of(self.place)}
         options |= self.place.options(self.settings.cpu_threads)
+        if self.stage.stored:
+            options["stored_weights"] = self.stage.stored
         if not self.pair:
             return self._compiled(module, options | {"inference": True})
+        if self.stage.stored:
+            options["frozen"] = ",".join(self.stage.stored)
         if self.cotangents:
             options["cotangents"] = ",".join(self.cotangents)
             if self.stage.gradients_of:

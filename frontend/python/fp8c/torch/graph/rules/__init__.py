@@ -17,6 +17,7 @@ import torch.fx
 
 from ... import private
 from ...places import FAILURES, Unsupported, place_of
+from ...weights.grains import DEQUANTIZED
 from ..call import Call, Facts, Linear
 from ..text import Builder, Value
 from . import activations as a
@@ -36,6 +37,7 @@ def _overloads(rule: Rule, packet: str, *overloads: str) -> dict[str, Rule]:
 RULES: dict[str, Rule] = {
     # Linears and products.
     "aten.linear.default": n.linear,
+    DEQUANTIZED: n.stored,
     "aten.addmm.default": n.addmm,
     "aten.mm.default": n.product_of("self", "mat2"),
     "aten.matmul.default": n.product_of("self", "other"),

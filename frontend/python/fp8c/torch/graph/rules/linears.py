@@ -9,6 +9,7 @@ from __future__ import annotations
 import string
 from typing import Callable, Sequence
 
+from ... import private
 from ..call import Call
 from ..text import Value, broadcast_shape, product, tidy
 
@@ -61,6 +62,17 @@ def linear(c: Call) -> Value:
     else:
         y = _product(c, flat, c.f32(w), None if bias is None else c.f32(bias), True)
     return c.b.reshape(y, c.shape)
+
+
+def stored(c: Call) -> Value:
+    """A weight that is stored as FP8 codes: linears read the codes."""
+    if c.nodes["codes"] not in c.facts.stored:
+        raise c.refuse("its codes are no FP8 parameter of the model")
+    for user in c.node.users:
+        if private.target_name(user) != "aten.linear.default" or user.args[1] is not c.node:
+            raise c.refuse(f"{private.target_name(user)} reads a weight that is stored in FP8, and linears alone "
+                           "read codes")
+    return c["codes"]
 
 
 def addmm(c: Call) -> Value:

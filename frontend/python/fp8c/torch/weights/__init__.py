@@ -1,0 +1,1 @@
+"""Nothing: the package above has the names for users."""
