@@ -25,11 +25,13 @@ bool f8_fp8_format_parse(const char *text, f8_fp8_format *out)
     return false;
 }
 
-const char *f8_grain_name(f8_grain grain)
-{
-    static const char *const grains[] = {"tensor", "rows", "blocks of 128", "MX", "unknown"};
-    return grains[grain];
-}
+const f8_grain_words f8_grains[] = {
+    [F8_BY_TENSOR] = {"tensor", "current", "tensor", "token", "FP8"},
+    [F8_BY_ROWS] = {"rows", "rowwise", "channel", "token", "FP8_PER_CHANNEL_PER_TOKEN"},
+    [F8_BY_BLOCKS] = {"blocks of 128", "block", "block", "group", "FP8_PB_WO"},
+    [F8_BY_MX] = {"MX", "mxfp8", "group", "group", "MXFP8"},
+    [F8_N_GRAINS] = {.shown = "unknown"},
+};
 
 bool f8_fp8_format_has(f8_fp8_format format, f8_grain grain)
 {

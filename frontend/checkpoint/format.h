@@ -36,7 +36,15 @@ enum { F8_BLOCK = 128, F8_MX_RUN = 32 };
 
 const char *f8_fp8_format_name(f8_fp8_format format);
 bool f8_fp8_format_parse(const char *text, f8_fp8_format *out);
-const char *f8_grain_name(f8_grain grain); /* "tensor", "rows", "blocks of 128", "MX" */
+/* What a granularity is called. */
+typedef struct f8_grain_words {
+    const char *shown;     /* "blocks of 128" */
+    const char *recipe;    /* of fp8c, under which weights are stored so: "block" */
+    const char *strategy;  /* compressed-tensors': "block" */
+    const char *inputs;    /* the strategy of inputs that are scaled dynamically: "group" */
+    const char *algorithm; /* ModelOpt's quant_algo: "FP8_PB_WO" */
+} f8_grain_words;
+extern const f8_grain_words f8_grains[F8_N_GRAINS + 1]; /* the last one is not known */
 
 /* Whether a format can say of a linear that its scales have this granularity. */
 bool f8_fp8_format_has(f8_fp8_format format, f8_grain grain);

@@ -97,12 +97,11 @@ bool f8_weights_as_native(f8_weights *w)
 
 json_t *f8_weights_stored(const f8_weights *w)
 {
-    static const char *const recipes[] = {"current", "rowwise", "block", "mxfp8"};
     f8_grain grain;
     bool inputs;
     json_t *all = json_object();
     for (size_t i = 0; all && i < w->n_named; i++)
         if (scales_of(w, &w->weight[i], &grain, &inputs))
-            json_object_set_new(all, w->weight[i].name, json_string(recipes[grain]));
+            json_object_set_new(all, w->weight[i].name, json_string(f8_grains[grain].recipe));
     return all;
 }

@@ -22,7 +22,7 @@ static void say_contents(const f8_lint *l, FILE *to)
             f->n_scaled);
     for (int g = 0; g < F8_N_GRAINS; g++)
         if (l->of_grain[g]) {
-            cli_say(to, "%s%" PRId64 " by %s", before, l->of_grain[g], f8_grain_name((f8_grain)g));
+            cli_say(to, "%s%" PRId64 " by %s", before, l->of_grain[g], f8_grains[g].shown);
             before = ", ";
         }
     cli_say(to, "%s), %.2f MiB with their scales; %.2f MiB of other tensors\n",
@@ -69,7 +69,7 @@ static void put_records(const f8_lint *l, cli_json *json)
             json,
             json_pack("{ss ss ss ss}", "event", "weight", "weight", f->scaled[i].module, "dtype",
                       f8_st_dtype_name(f->scaled[i].codes->tensor->dtype), "granularity",
-                      f8_grain_name(f->scaled[i].fits ? f->scaled[i].grain : F8_N_GRAINS)));
+                      f8_grains[f->scaled[i].fits ? f->scaled[i].grain : F8_N_GRAINS].shown));
     for (size_t i = 0; i < l->n_likeness; i++) {
         const double sqnr = l->likeness[i].sqnr; /* null: the values are equal, or one is Inf */
         cli_json_record(json, json_pack("{ss ss so}", "event", "likeness", "weight",

@@ -28,7 +28,7 @@ static bool is_stopped(void *user)
 static json_t *record_weight(const f8_converted *x)
 {
     json_t *r = json_pack("{ss ss ss ss}", "event", "converted", "weight", x->from->module, "fate",
-                          f8_fate_name(x->fate), "granularity", f8_grain_name(x->grain));
+                          f8_fate_name(x->fate), "granularity", f8_grains[x->grain].shown);
     if (x->fate == F8_REQUANTIZED && isfinite(x->sqnr))
         json_object_set_new(r, "sqnr_db", json_real(x->sqnr));
     if (x->why)

@@ -27,31 +27,31 @@ static json_t *numbers(const char *strategy, bool dynamic)
                      dynamic, "strategy", strategy);
 }
 
+static void add_exponents(json_t *numbers)
+{
+    json_object_set_new(numbers, "group_size", json_integer(F8_MX_RUN));
+    json_object_set_new(numbers, "scale_dtype", json_string("torch.uint8"));
+    json_object_set_new(numbers, "zp_dtype", json_string("torch.uint8"));
+}
+
 static json_t *weights_of(f8_grain grain)
 {
-    static const char *const strategies[] = {"tensor", "channel", "block", "group"};
-    json_t *w = numbers(strategies[grain], false);
+    json_t *w = numbers(f8_grains[grain].strategy, false);
     if (grain == F8_BY_BLOCKS)
         json_object_set_new(w, "block_structure", json_pack("[ii]", F8_BLOCK, F8_BLOCK));
-    if (grain == F8_BY_MX) {
-        json_object_set_new(w, "group_size", json_integer(F8_MX_RUN));
-        json_object_set_new(w, "scale_dtype", json_string("torch.uint8"));
-        json_object_set_new(w, "zp_dtype", json_string("torch.uint8"));
-    }
+    if (grain == F8_BY_MX)
+        add_exponents(w);
     return w;
 }
 
 static json_t *inputs_of(const f8_described *d)
 {
-    static const char *const strategies[] = {"token", "token", "group", "group"};
-    json_t *x = numbers(d->static_inputs ? "tensor" : strategies[d->grain], !d->static_inputs);
+    json_t *x =
+        numbers(d->static_inputs ? "tensor" : f8_grains[d->grain].inputs, !d->static_inputs);
     if (d->grain == F8_BY_BLOCKS)
         json_object_set_new(x, "group_size", json_integer(F8_BLOCK));
-    if (d->grain == F8_BY_MX) {
-        json_object_set_new(x, "group_size", json_integer(F8_MX_RUN));
-        json_object_set_new(x, "scale_dtype", json_string("torch.uint8"));
-        json_object_set_new(x, "zp_dtype", json_string("torch.uint8"));
-    }
+    if (d->grain == F8_BY_MX)
+        add_exponents(x);
     return x;
 }
 
@@ -67,12 +67,6 @@ static json_t *compressed(const f8_described *d)
 
 /* ---- modelopt ---- */
 
-static const char *algorithm(f8_grain grain)
-{
-    static const char *const names[] = {"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "MXFP8"};
-    return names[grain];
-}
-
 static json_t *producer(void)
 {
     return json_pack("{ss ss}", "name", "fp8c", "version", fp8c_version());
@@ -80,15 +74,15 @@ static json_t *producer(void)
 
 static json_t *modelopt(const f8_described *d)
 {
-    return json_pack("{ss ss so so}", "quant_method", "modelopt", "quant_algo", algorithm(d->grain),
-                     "ignore", skipped(d), "producer", producer());
+    return json_pack("{ss ss so so}", "quant_method", "modelopt", "quant_algo",
+                     f8_grains[d->grain].algorithm, "ignore", skipped(d), "producer", producer());
 }
 
 json_t *f8_describe_modelopt(const f8_described *d)
 {
     return d->format == F8_MODELOPT
                ? json_pack("{so s{ss sn so}}", "producer", producer(), "quantization", "quant_algo",
-                           algorithm(d->grain), "kv_cache_quant_algo", "exclude_modules",
+                           f8_grains[d->grain].algorithm, "kv_cache_quant_algo", "exclude_modules",
                            skipped(d))
                : NULL;
 }

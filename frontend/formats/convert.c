@@ -400,12 +400,11 @@ static bool asks(void *user)
 /* {"WEIGHT": "block", ...}: a file of fp8c's own says this of itself. */
 static char *stored(const f8_convert_work *w)
 {
-    static const char *const recipes[] = {"current", "rowwise", "block", "mxfp8"};
     json_t *all = json_object();
     for (size_t i = 0; i < w->n; i++)
         if (w->source[i].part == F8_CODES)
             json_object_set_new(all, w->tensor[i].name,
-                                json_string(recipes[w->source[i].weight->grain]));
+                                json_string(f8_grains[w->source[i].weight->grain].recipe));
     char *text = json_dumps(all, JSON_COMPACT | JSON_PRESERVE_ORDER);
     json_decref(all);
     return text;

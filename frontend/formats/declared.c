@@ -35,13 +35,13 @@ static f8_grain grain_of_group(const json_t *group)
     const char *strategy = text(w, "strategy");
     if (json_integer_value(json_object_get(w, "num_bits")) != 8 || !is(text(w, "type"), "float"))
         return F8_N_GRAINS;
-    return !strategy || is(strategy, "tensor") ? F8_BY_TENSOR
-           : is(strategy, "channel")           ? F8_BY_ROWS
-           : is(strategy, "block")             ? F8_BY_BLOCKS
-           : is(strategy, "group") &&
-                   json_integer_value(json_object_get(w, "group_size")) == F8_MX_RUN
-               ? F8_BY_MX
-               : F8_N_GRAINS;
+    if (!strategy)
+        return F8_BY_TENSOR;
+    for (f8_grain g = F8_BY_TENSOR; g < F8_N_GRAINS; g++)
+        if (is(strategy, f8_grains[g].strategy) &&
+            (g != F8_BY_MX || json_integer_value(json_object_get(w, "group_size")) == F8_MX_RUN))
+            return g;
+    return F8_N_GRAINS;
 }
 
 static void read_compressed(f8_declared *d)
@@ -60,18 +60,11 @@ static void read_compressed(f8_declared *d)
 
 static void read_modelopt(f8_declared *d)
 {
-    static const struct {
-        const char *name;
-        f8_grain grain;
-    } algorithms[] = {{"FP8", F8_BY_TENSOR},
-                      {"FP8_PER_CHANNEL_PER_TOKEN", F8_BY_ROWS},
-                      {"FP8_PB_WO", F8_BY_BLOCKS},
-                      {"MXFP8", F8_BY_MX}};
     const char *algorithm = text(d->quantization, "quant_algo");
-    for (size_t i = 0; i < sizeof algorithms / sizeof *algorithms; i++)
-        if (is(algorithm, algorithms[i].name)) {
+    for (f8_grain g = F8_BY_TENSOR; g < F8_N_GRAINS; g++)
+        if (is(algorithm, f8_grains[g].algorithm)) {
             d->format = F8_MODELOPT;
-            d->grain = algorithms[i].grain;
+            d->grain = g;
         }
     d->method = algorithm ? algorithm : "modelopt";
     d->static_inputs = d->grain == F8_BY_TENSOR;

@@ -77,7 +77,7 @@ static void check_scale_shape(f8_lint *l, const f8_scaled *s)
     else if (known && s->grain != f->declared.grain)
         f8_lint_add(l, "granularity", s->scale, source_of(f),
                     "scales %s are by %s; the config says %s, which is %s", has,
-                    f8_grain_name(s->grain), f8_grain_name(f->declared.grain), wants);
+                    f8_grains[s->grain].shown, f8_grains[f->declared.grain].shown, wants);
     else if (s->rows_are_inputs && f->format != F8_NATIVE)
         f8_lint_add(l, "scale-shape", s->scale, source_of(f),
                     "scales %s are of codes [in, out]; weights of %s are [out, in]", has,
