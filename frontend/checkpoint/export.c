@@ -37,14 +37,6 @@ static f8_st_dtype dtype_of(const work *w, int i, f8_st_dtype own)
     return w->load->from[i] ? w->load->from[i]->tensor->dtype : own;
 }
 
-static uint64_t bytes_of(const f8_st_tensor *t)
-{
-    uint64_t bytes = f8_st_dtype_bytes(t->dtype);
-    for (int32_t k = 0; k < t->rank; k++)
-        bytes *= (uint64_t)t->dim[k];
-    return bytes;
-}
-
 /* Lists the parameters, and the states that eval reads. */
 static f8_status list(work *w, f8_arena *memory, f8_diag *diag)
 {
@@ -67,7 +59,7 @@ static f8_status list(work *w, f8_arena *memory, f8_diag *diag)
         }
         const f8_weight *from = w->load->from[i];
         t->dtype = dtype_of(w, i, t->dtype);
-        w->e->bytes += (int64_t)bytes_of(t);
+        w->e->bytes += (int64_t)f8_st_bytes(t);
         w->e->parameters += from != NULL;
         w->e->bytes_before += from ? (int64_t)from->tensor->bytes : 0;
     }

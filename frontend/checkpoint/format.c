@@ -1,7 +1,10 @@
 /* The formats: see format.h. */
 #include "frontend/checkpoint/format.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#include "ir/base/text.h"
 
 static const char *const names[] = {
     [F8_NATIVE] = "native",
@@ -70,6 +73,37 @@ f8_scale_type f8_fp8_format_scale(f8_fp8_format format, f8_grain grain, const in
     return t;
 }
 
+bool f8_is_fp8(f8_st_dtype dtype)
+{
+    return dtype == F8_ST_F8_E4M3 || dtype == F8_ST_F8_E5M2 || dtype == F8_ST_F8_E4M3FNUZ ||
+           dtype == F8_ST_F8_E5M2FNUZ;
+}
+
+/* ---- from names ---- */
+
+/* Writes `name` without `end`; false: it has another end, or does not fit. */
+static bool without(const char *name, const char *end, char module[F8_MODULE])
+{
+    return f8_text_ends_with(name, end) &&
+           snprintf(module, F8_MODULE, "%.*s", (int)(strlen(name) - strlen(end)), name) < F8_MODULE;
+}
+
+bool f8_linear_of(const char *name, int32_t rank, char module[F8_MODULE])
+{
+    return rank == 2 && without(name, ".weight", module);
+}
+
+bool f8_scale_of(const char *name, char module[F8_MODULE])
+{
+    /* activation_scale is transformers' name, where one scale is the tensor's */
+    static const char *const ends[] = {".weight_scale_inv", ".weight_scale", ".input_scale",
+                                       ".activation_scale"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (without(name, ends[i], module))
+            return true;
+    return false;
+}
+
 /* ---- from shapes ---- */
 
 static bool is_exponents(f8_st_dtype t)
@@ -125,4 +159,12 @@ bool f8_grain_of(const f8_st_tensor *scale, const int64_t codes[2], f8_grain lik
                 return true;
             }
     return false;
+}
+
+int f8_ragged_axis(const int64_t codes[2])
+{
+    for (int k = 0; k < 2; k++)
+        if (codes[k] > F8_BLOCK && codes[k] % F8_BLOCK)
+            return k;
+    return -1;
 }

@@ -60,6 +60,9 @@ typedef struct f8_scale_type {
 f8_scale_type f8_fp8_format_scale(f8_fp8_format format, f8_grain grain, const int64_t codes[2],
                                   bool rows_are_inputs);
 
+/* Whether a dtype is one of FP8 codes, AMD's fnuz types too. */
+bool f8_is_fp8(f8_st_dtype dtype);
+
 /* What a scale covers of codes as they lie. */
 f8_granularity f8_grain_covers(f8_grain grain, bool rows_are_inputs);
 
@@ -68,5 +71,17 @@ f8_granularity f8_grain_covers(f8_grain grain, bool rows_are_inputs);
  * codes are [in, out]. */
 bool f8_grain_of(const f8_st_tensor *scale, const int64_t codes[2], f8_grain like, f8_grain *out,
                  bool *inputs);
+
+/* The axis of codes that is longer than a block and no multiple of it, or -1. transformers takes
+ * rows / (rows of scales) for a block's height, and places such blocks wrong. */
+int f8_ragged_axis(const int64_t codes[2]);
+
+/* Whether a tensor may be a linear's weight, by name and rank: a matrix NAME.weight. Writes NAME.
+ */
+enum { F8_MODULE = 1024 };
+bool f8_linear_of(const char *name, int32_t rank, char module[F8_MODULE]);
+/* Whether a name is that of a linear's scales, or of the scale of its input. Writes the linear's.
+ */
+bool f8_scale_of(const char *name, char module[F8_MODULE]);
 
 #endif

@@ -32,6 +32,14 @@ uint64_t f8_st_dtype_bytes(f8_st_dtype dtype)
     return dtypes[dtype].bytes;
 }
 
+uint64_t f8_st_bytes(const f8_st_tensor *t)
+{
+    uint64_t bytes = f8_st_dtype_bytes(t->dtype);
+    for (int32_t k = 0; k < t->rank; k++)
+        bytes *= (uint64_t)t->dim[k];
+    return bytes;
+}
+
 const char *f8_st_type_text(const f8_st_tensor *t, char *to, size_t size)
 {
     size_t n = (size_t)snprintf(to, size, "%s [", f8_st_dtype_name(t->dtype));

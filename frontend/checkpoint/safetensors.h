@@ -67,6 +67,8 @@ typedef struct f8_st_pair {
     const char *key, *value; /* UTF-8 */
 } f8_st_pair;
 
+/* The bytes of a tensor of this dtype and shape. */
+uint64_t f8_st_bytes(const f8_st_tensor *t);
 /* Write "F32 [2, 3]" to `to`, cut to size. Returns `to`. */
 const char *f8_st_type_text(const f8_st_tensor *t, char *to, size_t size);
 /* Write a text of a file as a terminal may show it, without control characters: whoever made the

@@ -4,6 +4,7 @@
 
 #include "frontend/checkpoint/format.h"
 #include "frontend/checkpoint/weights.h"
+#include "ir/base/text.h"
 
 enum { NAME_ROOM = 1024 };
 
@@ -63,12 +64,10 @@ static bool rename_scale(f8_weights *w, const f8_weight *codes, f8_weight *scale
 /* The scale of a linear's input is no variable of a program: `delayed` has its own states. */
 static bool is_input_scale(const f8_weights *w, const f8_weight *t)
 {
-    static const char end[] = ".input_scale";
-    char name[NAME_ROOM];
-    const size_t n = strlen(t->name), k = sizeof end - 1;
-    if (n <= k || strcmp(t->name + n - k, end) != 0)
+    char name[F8_MODULE + 8], module[F8_MODULE];
+    if (!f8_text_ends_with(t->name, ".input_scale") || !f8_scale_of(t->name, module))
         return false;
-    snprintf(name, sizeof name, "%.*s.weight", (int)(n - k), t->name);
+    snprintf(name, sizeof name, "%s.weight", module);
     const f8_weight *codes = f8_weights_find(w, name);
     return codes && are_codes(codes);
 }

@@ -6,17 +6,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { SHOWN = 200 };
+#include "ir/base/text.h"
 
-static bool ends(const char *name, const char *end)
-{
-    const size_t n = strlen(name), k = strlen(end);
-    return n >= k && !strcmp(name + n - k, end);
-}
+enum { SHOWN = 200 };
 
 bool f8_is_index(const char *path)
 {
-    return ends(path, ".index.json");
+    return f8_text_ends_with(path, ".index.json");
 }
 
 static f8_status parse(const char *path, f8_arena *memory, json_t **owner, f8_diag *diag)
@@ -138,8 +134,8 @@ f8_status f8_folder_files(const char *folder, f8_arena *memory, const char ***fi
     if (!open)
         return f8_file_fail(diag, F8_ERR_IO, folder, "the folder can't be read");
     while ((entry = readdir(open))) {
-        if (!ends(entry->d_name, ".safetensors") &&
-            !ends(entry->d_name, ".safetensors.index.json"))
+        if (!f8_text_ends_with(entry->d_name, ".safetensors") &&
+            !f8_text_ends_with(entry->d_name, ".safetensors.index.json"))
             continue;
         const char **grown = f8_arena_grow(memory, all, *n, &room, *n + 1, sizeof *grown);
         if (!grown)

@@ -33,8 +33,8 @@ static void say_loaders(const f8_lint *l, FILE *to)
 {
     for (int i = 0; i < F8_LOADERS && l->folder->n_scaled; i++)
         cli_say(to, "  %-28s%s%s\n", l->loader[i].loader,
-                l->loader[i].not ? "no, because " : "loads it",
-                l->loader[i].not ? l->loader[i].not : "");
+                l->loader[i].why_not ? "no, because " : "loads it",
+                l->loader[i].why_not ? l->loader[i].why_not : "");
 }
 
 static void say_likeness(const f8_lint *l, FILE *to)
@@ -83,8 +83,8 @@ static void put_records(const f8_lint *l, cli_json *json)
                                         l->finding[i].source));
     for (int i = 0; i < F8_LOADERS; i++)
         cli_json_record(json, json_pack("{ss ss sb ss}", "event", "loader", "loader",
-                                        l->loader[i].loader, "loads", l->loader[i].not == NULL,
-                                        "why", l->loader[i].not ? l->loader[i].not : ""));
+                                        l->loader[i].loader, "loads", l->loader[i].why_not == NULL,
+                                        "why", l->loader[i].why_not ? l->loader[i].why_not : ""));
     cli_json_record(
         json, json_pack("{ss ss ss sI sI sI sI}", "event", "folder", "path", f->path, "format",
                         f->format == F8_N_FORMATS ? "" : f8_fp8_format_name(f->format), "fp8",

@@ -7,6 +7,7 @@
 
 #include "frontend/formats/convert_parts.h"
 #include "frontend/formats/write.h"
+#include "ir/base/text.h"
 
 enum { SHOWN = 200 };
 
@@ -16,12 +17,6 @@ const char *f8_fate_name(f8_fate fate)
 {
     static const char *const names[] = {"kept", "spread", "requantized", "dequantized"};
     return names[fate];
-}
-
-static bool ends(const char *name, const char *end)
-{
-    const size_t n = strlen(name), k = strlen(end);
-    return n >= k && !strcmp(name + n - k, end);
 }
 
 /* ---- what becomes of each weight ---- */
@@ -34,13 +29,7 @@ static f8_status check_others(f8_convert_work *w)
     for (size_t i = 0; i < all->n; i++) {
         const f8_weight *t = &all->weight[i];
         const f8_st_dtype d = t->tensor->dtype;
-        if (t->ignored || (d != F8_ST_F8_E4M3 && d != F8_ST_F8_E5M2 && d != F8_ST_F8_E4M3FNUZ &&
-                           d != F8_ST_F8_E5M2FNUZ))
-            continue;
-        snprintf(module, sizeof module, "%.*s",
-                 (int)(strlen(t->name) - (ends(t->name, ".weight") ? strlen(".weight") : 0)),
-                 t->name);
-        if (!f8_model_folder_scaled(w->c->from, module))
+        if (!t->ignored && f8_is_fp8(d) && !f8_linear_of(t->name, t->tensor->rank, module))
             return FAIL(w, t->file->in.path,
                         "'%s' is %s, but no linear's weight [out, in]: a conversion takes FP8 in "
                         "matrices NAME.weight alone",
@@ -74,16 +63,6 @@ static f8_status choose_grain(f8_convert_work *w)
     return F8_OK;
 }
 
-/* Whether an axis is longer than a block, and no multiple of it: transformers would place the
- * blocks wrong. */
-static bool is_ragged(const f8_st_tensor *t)
-{
-    for (int k = 0; k < 2; k++)
-        if (t->dim[k] > F8_BLOCK && t->dim[k] % F8_BLOCK)
-            return true;
-    return false;
-}
-
 static f8_status measure(f8_convert_work *w, f8_converted *x)
 {
     const f8_st_tensor *t = x->from->codes->tensor;
@@ -115,7 +94,7 @@ static f8_status choose_fate(f8_convert_work *w, f8_converted *x)
     const f8_scaled *s = x->from;
     x->grain = w->grain;
     x->fate = s->grain == w->grain ? F8_KEPT : F8_REQUANTIZED;
-    if (w->c->to == F8_HF_FP8 && is_ragged(s->codes->tensor)) {
+    if (w->c->to == F8_HF_FP8 && f8_ragged_axis(s->codes->tensor->dim) >= 0) {
         x->fate = F8_DEQUANTIZED;
         x->why = "a size above 128 that is no multiple of it: transformers would read wrong values";
     } else if (s->grain == F8_BY_TENSOR && (w->grain == F8_BY_BLOCKS || w->grain == F8_BY_ROWS)) {
@@ -133,13 +112,13 @@ static f8_status choose_fate(f8_convert_work *w, f8_converted *x)
 static bool is_ragged_module(const f8_convert_work *w, const char *module)
 {
     const f8_scaled *s = f8_model_folder_scaled(w->c->from, module);
-    return s && is_ragged(s->codes->tensor);
+    return s && f8_ragged_axis(s->codes->tensor->dim) >= 0;
 }
 
 /* A weight stays out if one that loaders fuse it with does: k is ragged, and q is not. */
 static void leave_with_others(f8_convert_work *w, f8_converted *x)
 {
-    char module[1024];
+    char module[F8_MODULE];
     if (w->c->to != F8_HF_FP8 || x->fate == F8_DEQUANTIZED)
         return;
     for (int i = 0; f8_model_folder_fused(x->from->module, i, module); i++)
@@ -168,50 +147,69 @@ static f8_status choose_fates(f8_convert_work *w)
     return F8_OK;
 }
 
-static const f8_converted *converted(const f8_convert_work *w, const f8_weight *codes)
+/* The weight of a tensor of `from`; c->weight lies as from->scaled does. */
+static const f8_converted *converted(const f8_convert_work *w, const f8_weight *t)
 {
-    for (size_t i = 0; i < w->c->n; i++)
-        if (w->c->weight[i].from->codes == codes)
-            return &w->c->weight[i];
-    return NULL;
+    const f8_model_folder *f = w->c->from;
+    char module[F8_MODULE];
+    const f8_scaled *s =
+        f8_linear_of(t->name, t->tensor->rank, module) ? f8_model_folder_scaled(f, module) : NULL;
+    return s ? &w->c->weight[s - f->scaled] : NULL;
 }
 
 /* ---- scales of inputs ---- */
 
-/* *scale: what the codes of a linear's input are multiplied by; 0: no file has it. `delayed` keeps
- * the inverse, for each input. */
-static f8_status input_scale(f8_convert_work *w, const f8_scaled *s, float *scale)
+/* The scale that a file has beside a weight. */
+static f8_status read_input(f8_convert_work *w, f8_converted *x)
 {
-    static const char kept[] = "fp8.scale";
-    char name[1024];
     f8_arena memory;
-    f8_status status = F8_OK;
-    snprintf(name, sizeof name, "%s.x", s->module);
-    const int64_t at = f8_checkpoint_element(&w->names, kept, name);
-    snprintf(name, sizeof name, "%s%s", f8_checkpoint_prefix, kept);
-    const f8_weight *from = s->input ? s->input : f8_weights_find(&w->c->from->weights, name);
-    *scale = 0;
-    if (!from || (!s->input && (at < 0 || at >= f8_model_folder_elements(from->tensor))))
-        return F8_OK;
     f8_arena_init(&memory, &w->c->memory.allocator);
-    float *all = F8_NEW_ARRAY(&memory, float, (size_t)f8_model_folder_elements(from->tensor) + 1);
-    status = all ? f8_model_folder_plain(from, &memory, all, w->diag)
-                 : f8_arena_status(&memory, w->diag);
-    if (status == F8_OK)
-        *scale = s->input ? all[0] : 1 / all[at];
+    float *all =
+        F8_NEW_ARRAY(&memory, float, (size_t)f8_model_folder_elements(x->from->input->tensor) + 1);
+    const f8_status status = all ? f8_model_folder_plain(x->from->input, &memory, all, w->diag)
+                                 : f8_arena_status(&memory, w->diag);
+    x->input = status == F8_OK ? all[0] : 0;
     f8_arena_end(&memory);
     return status;
+}
+
+/* Finds what the codes of each linear's input are multiplied by. `delayed` keeps the inverse, of
+ * all inputs in one state. */
+static f8_status find_inputs(f8_convert_work *w)
+{
+    static const char state[] = "fp8.scale";
+    f8_conversion *c = w->c;
+    char name[F8_MODULE + 8];
+    float *kept = NULL;
+    snprintf(name, sizeof name, "%s%s", f8_checkpoint_prefix, state);
+    const f8_weight *from = f8_weights_find(&c->from->weights, name);
+    const int64_t n = from ? f8_model_folder_elements(from->tensor) : 0;
+    if (from) {
+        kept = F8_NEW_ARRAY(&c->memory, float, (size_t)n + 1);
+        F8_TRY(f8_arena_status(&c->memory, w->diag));
+        F8_TRY(f8_model_folder_plain(from, &c->memory, kept, w->diag));
+    }
+    for (size_t i = 0; i < c->n; i++) {
+        f8_converted *x = &c->weight[i];
+        snprintf(name, sizeof name, "%s.x", x->from->module);
+        const int64_t at = kept ? f8_checkpoint_element(&w->names, state, name) : -1;
+        if (x->from->input)
+            F8_TRY(read_input(w, x));
+        else if (at >= 0 && at < n)
+            x->input = 1 / kept[at];
+    }
+    return F8_OK;
 }
 
 /* Whether every weight has one, where the format has a place for it: one scale for the tensor. */
 static f8_status look_at_inputs(f8_convert_work *w)
 {
-    float scale = 1;
+    F8_TRY(find_inputs(w));
     if (w->grain != F8_BY_TENSOR || w->c->to == F8_HF_FP8 || w->c->to == F8_NATIVE)
         return F8_OK;
-    for (size_t i = 0; i < w->c->n && scale > 0; i++)
-        F8_TRY(input_scale(w, w->c->weight[i].from, &scale));
-    w->static_inputs = scale > 0;
+    w->static_inputs = true;
+    for (size_t i = 0; i < w->c->n; i++)
+        w->static_inputs &= w->c->weight[i].input > 0;
     if (w->c->to == F8_MODELOPT && !w->static_inputs)
         return FAIL(
             w, w->c->shown,
@@ -242,9 +240,7 @@ static void add_scaled(f8_convert_work *w, const f8_converted *x, const char *na
 {
     f8_conversion *c = w->c;
     const f8_st_tensor *t = x->from->codes->tensor;
-    float input = 0;
-    if (!w->static_inputs || x->fate == F8_DEQUANTIZED)
-        c->inputs_lost += input_scale(w, x->from, &input) == F8_OK && input > 0;
+    c->inputs_lost += x->input > 0 && (!w->static_inputs || x->fate == F8_DEQUANTIZED);
     if (x->fate == F8_DEQUANTIZED) {
         add(w, name, of_type(plain, 2, t->dim),
             (f8_convert_source){.part = F8_VALUES, .weight = x});
@@ -255,21 +251,22 @@ static void add_scaled(f8_convert_work *w, const f8_converted *x, const char *na
         (f8_convert_source){.part = F8_CODES, .weight = x});
     add(w, f8_arena_printf(&c->memory, "%s%s", name, s.suffix), of_type(s.dtype, s.rank, s.dim),
         (f8_convert_source){.part = F8_SCALES, .weight = x});
-    if (!w->static_inputs || input_scale(w, x->from, &input) != F8_OK)
+    if (!w->static_inputs)
         return;
     const int64_t one = 1;
     add(w,
         f8_arena_printf(&c->memory, "%.*s.input_scale", (int)(strlen(name) - strlen(".weight")),
                         name),
         of_type(F8_ST_F32, c->to == F8_COMPRESSED_TENSORS, &one),
-        (f8_convert_source){.part = F8_INPUT_SCALE, .weight = x, .number = input});
+        (f8_convert_source){.part = F8_INPUT_SCALE, .weight = x});
 }
 
 /* A matrix that stays out of FP8 is named in the config. */
 static void skip(f8_convert_work *w, const char *name, int32_t rank)
 {
-    if (rank == 2 && ends(name, ".weight"))
-        json_array_append_new(w->skipped, json_stringn(name, strlen(name) - strlen(".weight")));
+    char module[F8_MODULE];
+    if (f8_linear_of(name, rank, module))
+        json_array_append_new(w->skipped, json_string(module));
 }
 
 /* Names a module that no file may have: a head that is tied. */
@@ -277,10 +274,10 @@ static void skip_head(f8_convert_work *w, const char *head)
 {
     json_t *entry;
     size_t i;
-    const size_t n = strlen(head);
+    char module[F8_MODULE];
     for (i = 0; i < w->n; i++) /* it may be one of those in FP8 */
-        if (w->source[i].part == F8_CODES && !strncmp(w->tensor[i].name, head, n) &&
-            !strcmp(w->tensor[i].name + n, ".weight"))
+        if (w->source[i].part == F8_CODES && f8_linear_of(w->tensor[i].name, 2, module) &&
+            !strcmp(module, head))
             return;
     json_array_foreach (w->skipped, i, entry)
         if (!strcmp(json_string_value(entry), head))
@@ -290,12 +287,11 @@ static void skip_head(f8_convert_work *w, const char *head)
 
 static bool is_part_of_scaled(const f8_convert_work *w, const f8_weight *t)
 {
-    for (size_t i = 0; i < w->c->n; i++) {
-        const f8_scaled *s = w->c->weight[i].from;
-        if (t == s->scale || t == s->input)
-            return true;
-    }
-    return !strncmp(t->name, f8_checkpoint_prefix, strlen(f8_checkpoint_prefix));
+    char module[F8_MODULE];
+    const f8_scaled *s =
+        f8_scale_of(t->name, module) ? f8_model_folder_scaled(w->c->from, module) : NULL;
+    return (s && (t == s->scale || t == s->input)) ||
+           !strncmp(t->name, f8_checkpoint_prefix, strlen(f8_checkpoint_prefix));
 }
 
 static bool has_own_type(const f8_weight *a, const f8_weight *b)
@@ -436,7 +432,7 @@ static f8_status put_native(f8_convert_work *w)
                                   : f8_file_fail(w->diag, F8_ERR_MEMORY, c->path, "out of memory");
     c->n_files = 1;
     for (size_t i = 0; i < w->n; i++)
-        c->bytes += f8_model_folder_bytes(&w->tensor[i]);
+        c->bytes += f8_st_bytes(&w->tensor[i]);
     free(text);
     return status;
 }

@@ -19,6 +19,7 @@ typedef struct f8_converted {
     const f8_scaled *from;
     f8_fate fate;
     f8_grain grain;  /* of the new scales */
+    float input;     /* the scale of the linear's input; 0: no file has it */
     double sqnr;     /* F8_REQUANTIZED: of the new values to the old ones, in dB */
     const char *why; /* F8_REQUANTIZED, F8_DEQUANTIZED */
 } f8_converted;

@@ -33,14 +33,15 @@ f8_status f8_convert_again(const f8_convert_work *w, const f8_converted *x, f8_a
 
 /* ---- bytes ---- */
 
-static void put_number(f8_st_dtype dtype, void *to, int64_t i, float x)
+static void put_numbers(f8_st_dtype dtype, void *to, const float *x, int64_t n)
 {
-    if (dtype == F8_ST_F32)
-        ((float *)to)[i] = x;
-    else if (dtype == F8_ST_BF16)
-        ((uint16_t *)to)[i] = f8_f32_to_bf16(x);
-    else
-        ((uint16_t *)to)[i] = f8_f32_to_f16(x);
+    for (int64_t i = 0; i < n; i++)
+        if (dtype == F8_ST_F32)
+            ((float *)to)[i] = x[i];
+        else if (dtype == F8_ST_BF16)
+            ((uint16_t *)to)[i] = f8_f32_to_bf16(x[i]);
+        else
+            ((uint16_t *)to)[i] = f8_f32_to_f16(x[i]);
 }
 
 static f8_status fill_plain(const f8_st_tensor *t, const f8_weight *from, f8_arena *memory,
@@ -56,8 +57,7 @@ static f8_status fill_plain(const f8_st_tensor *t, const f8_weight *from, f8_are
     float *x = F8_NEW_ARRAY(memory, float, (size_t)n + 1);
     F8_TRY(f8_arena_status(memory, diag));
     F8_TRY(f8_model_folder_plain(from, memory, x, diag));
-    for (int64_t i = 0; i < n; i++)
-        put_number(t->dtype, to, i, x[i]);
+    put_numbers(t->dtype, to, x, n);
     return F8_OK;
 }
 
@@ -68,8 +68,7 @@ static f8_status fill_values(const f8_st_tensor *t, const f8_scaled *s, f8_arena
     float *x = F8_NEW_ARRAY(memory, float, (size_t)n + 1);
     F8_TRY(f8_arena_status(memory, diag));
     F8_TRY(f8_model_folder_values(s, memory, x, diag));
-    for (int64_t i = 0; i < n; i++)
-        put_number(t->dtype, to, i, x[i]);
+    put_numbers(t->dtype, to, x, n);
     return F8_OK;
 }
 
@@ -132,7 +131,7 @@ f8_status f8_convert_fill(void *user, size_t index, void *to, f8_diag *diag)
     case F8_PLAIN: status = fill_plain(t, s->plain, &memory, to, diag); break;
     case F8_CODES: status = fill_codes(w, s->weight, &memory, to, diag); break;
     case F8_SCALES: status = fill_scales(w, s->weight, t, &memory, to, diag); break;
-    case F8_INPUT_SCALE: memcpy(to, &s->number, sizeof s->number); break;
+    case F8_INPUT_SCALE: memcpy(to, &s->weight->input, sizeof s->weight->input); break;
     case F8_VALUES: status = fill_values(t, s->weight->from, &memory, to, diag); break;
     }
     f8_arena_end(&memory);

@@ -13,7 +13,6 @@ typedef struct f8_convert_source {
     f8_part part;
     const f8_weight *plain;     /* F8_PLAIN */
     const f8_converted *weight; /* the others */
-    float number;               /* F8_INPUT_SCALE */
 } f8_convert_source;
 
 typedef struct f8_convert_work {

@@ -6,10 +6,9 @@
 #include <sys/stat.h>
 
 #include "ir/num/fp8.h"
+#include "ir/base/text.h"
 
 enum { SHOWN = 200, CONFIG_BYTES = 1 << 24 };
-
-static const char weight_end[] = ".weight";
 
 /* ---- what lies in the folder ---- */
 
@@ -37,12 +36,6 @@ static f8_status read_config(f8_model_folder *f, const char *name, json_t **out,
     return stat(path, &info) ? F8_OK : read_json(path, &f->memory, out, diag);
 }
 
-static bool ends(const char *name, const char *end)
-{
-    const size_t n = strlen(name), k = strlen(end);
-    return n >= k && !strcmp(name + n - k, end);
-}
-
 static f8_status open_weights(f8_model_folder *f, const fp8c_load_options *o, f8_diag *diag)
 {
     fp8c_load_options own = {.struct_size = sizeof own, .files = &f->path, .n_files = 1};
@@ -63,14 +56,6 @@ static f8_status open_weights(f8_model_folder *f, const fp8c_load_options *o, f8
 
 /* ---- which tensors are FP8 ---- */
 
-static bool are_codes(const f8_weight *w)
-{
-    const f8_st_dtype t = w->tensor->dtype;
-    return (t == F8_ST_F8_E4M3 || t == F8_ST_F8_E5M2 || t == F8_ST_F8_E4M3FNUZ ||
-            t == F8_ST_F8_E5M2FNUZ) &&
-           w->tensor->rank == 2 && ends(w->name, weight_end);
-}
-
 /* The tensor MODULE + END. */
 static const f8_weight *beside(const f8_model_folder *f, const char *module, const char *end)
 {
@@ -80,20 +65,20 @@ static const f8_weight *beside(const f8_model_folder *f, const char *module, con
                : NULL;
 }
 
-static f8_status add_scaled(f8_model_folder *f, const f8_weight *codes, f8_diag *diag)
+static f8_status add_scaled(f8_model_folder *f, const f8_weight *codes, const char *module,
+                            f8_diag *diag)
 {
     f8_scaled *s = &f->scaled[f->n_scaled++];
-    *s = (f8_scaled){.codes = codes};
-    s->module = f8_arena_strndup(&f->memory, codes->name, strlen(codes->name) - strlen(weight_end));
+    *s = (f8_scaled){.codes = codes, .module = f8_arena_strdup(&f->memory, module)};
     F8_TRY(f8_arena_status(&f->memory, diag));
     const f8_weight *inverse = beside(f, s->module, ".weight_scale_inv"),
                     *scale = beside(f, s->module, ".weight_scale");
     const bool wants_inverse = f->declared.format == F8_HF_FP8 && f->declared.grain == F8_BY_BLOCKS;
     s->scale = inverse && (wants_inverse || !scale) ? inverse : scale;
     s->input = beside(f, s->module, ".input_scale");
-    if (!s->input) /* transformers' name, where one scale is the tensor's */
+    if (!s->input)
         s->input = beside(f, s->module, ".activation_scale");
-    /* One block's scale looks like the tensor's: the name tells. */
+    /* a weight of one block has one scale, as a tensor has: its name says which */
     const f8_grain like = f->declared.grain == F8_N_GRAINS && s->scale && s->scale == inverse
                               ? F8_BY_BLOCKS
                               : f->declared.grain;
@@ -105,27 +90,22 @@ static f8_status add_scaled(f8_model_folder *f, const f8_weight *codes, f8_diag 
 /* Whether a tensor is the scale of a weight that is not in FP8, or not there. */
 static bool is_stray(const f8_model_folder *f, const f8_weight *w)
 {
-    static const char *const ends_of[] = {".weight_scale_inv", ".weight_scale", ".input_scale",
-                                          ".activation_scale"};
-    char module[1024];
-    for (int i = 0; i < 4; i++)
-        if (ends(w->name, ends_of[i])) {
-            snprintf(module, sizeof module, "%.*s", (int)(strlen(w->name) - strlen(ends_of[i])),
-                     w->name);
-            return !f8_model_folder_scaled(f, module);
-        }
-    return false;
+    char module[F8_MODULE];
+    return f8_scale_of(w->name, module) && !f8_model_folder_scaled(f, module);
 }
 
 static f8_status find_scaled(f8_model_folder *f, f8_diag *diag)
 {
     const size_t n = f->weights.n_named;
+    char module[F8_MODULE];
     f->scaled = F8_NEW_ARRAY(&f->memory, f8_scaled, n + 1);
     f->stray = F8_NEW_ARRAY(&f->memory, const f8_weight *, n + 1);
     F8_TRY(f8_arena_status(&f->memory, diag));
-    for (size_t i = 0; i < n; i++)
-        if (are_codes(&f->weights.weight[i]))
-            F8_TRY(add_scaled(f, &f->weights.weight[i], diag));
+    for (size_t i = 0; i < n; i++) {
+        const f8_weight *w = &f->weights.weight[i];
+        if (f8_is_fp8(w->tensor->dtype) && f8_linear_of(w->name, w->tensor->rank, module))
+            F8_TRY(add_scaled(f, w, module, diag));
+    }
     for (size_t i = 0; i < n; i++)
         if (is_stray(f, &f->weights.weight[i]))
             f->stray[f->n_stray++] = &f->weights.weight[i];
@@ -140,7 +120,7 @@ static int by_codes(const void *name, const void *scaled)
 const f8_scaled *f8_model_folder_scaled(const f8_model_folder *f, const char *module)
 {
     char name[F8_MODULE + 10];
-    snprintf(name, sizeof name, "%s%s", module, weight_end);
+    snprintf(name, sizeof name, "%s.weight", module);
     return bsearch(name, f->scaled, f->n_scaled, sizeof *f->scaled, by_codes);
 }
 
@@ -165,7 +145,7 @@ static f8_fp8_format format_by_names(const f8_model_folder *f)
         return F8_NATIVE;
     for (size_t i = 0; i < f->n_scaled; i++) {
         const f8_weight *scale = f->scaled[i].scale;
-        inverse |= scale && ends(scale->name, "_inv");
+        inverse |= scale && f8_text_ends_with(scale->name, "_inv");
         deep |= scale && scale->tensor->rank == 4;
     }
     return inverse       ? F8_HF_FP8
@@ -194,11 +174,10 @@ f8_status f8_model_folder_open(f8_model_folder *f, const char *path, const fp8c_
                                const f8_allocator *allocator, f8_diag *diag)
 {
     const f8_allocator usual = f8_default_allocator();
-    struct stat info;
     *f = (f8_model_folder){.path = path};
     f->declared = f->also = f8_declared_read(NULL, false, path);
     f8_arena_init(&f->memory, allocator ? allocator : &usual);
-    if (!stat(path, &info) && S_ISDIR(info.st_mode))
+    if (f8_is_folder(path))
         f->root = path;
     if (f->root) {
         F8_TRY(read_config(f, "config.json", &f->config, diag));

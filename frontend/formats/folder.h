@@ -60,7 +60,6 @@ void f8_model_folder_close(f8_model_folder *f);
 const f8_scaled *f8_model_folder_scaled(const f8_model_folder *f, const char *module);
 /* Linears that loaders make one of: q, k and v, gate and up. Writes the name of number `i` of those
  * that `module` is one of. False: there is none. */
-enum { F8_MODULE = 1024 };
 bool f8_model_folder_fused(const char *module, int i, char to[F8_MODULE]);
 /* Whether the config says that a module stays out of FP8. */
 bool f8_model_folder_skips(const f8_model_folder *f, const char *module);

@@ -21,8 +21,8 @@ typedef struct f8_likeness {
 } f8_likeness;
 
 typedef struct f8_loader_verdict {
-    const char *loader; /* "transformers" */
-    const char * not ;  /* why it does not take the folder; NULL: it does */
+    const char *loader;  /* "transformers" */
+    const char *why_not; /* why it does not take the folder; NULL: it does */
 } f8_loader_verdict;
 
 enum { F8_LOADERS = 4 };

@@ -4,13 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char config_kind[] = "config";
+#include "ir/base/text.h"
 
-static bool ends(const char *name, const char *end)
-{
-    const size_t n = strlen(name), k = strlen(end);
-    return n >= k && !strcmp(name + n - k, end);
-}
+static const char config_kind[] = "config";
 
 /* Whether a module's weight is a table of rows that are looked up, and no linear's. */
 static bool is_embedding(const char *module)
@@ -19,20 +15,20 @@ static bool is_embedding(const char *module)
                                         "embed_in",     "embedding", "embeddings",
                                         "pos_embed",    "shared",    "relative_attention_bias"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (ends(module, names[i]))
+        if (f8_text_ends_with(module, names[i]))
             return true;
     return false;
 }
 
 static bool is_head(const char *module)
 {
-    return ends(module, "lm_head") || ends(module, "embed_out") || ends(module, "score") ||
-           strstr(module, "cls.");
+    return f8_text_ends_with(module, "lm_head") || f8_text_ends_with(module, "embed_out") ||
+           f8_text_ends_with(module, "score") || strstr(module, "cls.");
 }
 
 static bool is_router(const char *module)
 {
-    return ends(module, ".gate") || ends(module, ".router");
+    return f8_text_ends_with(module, ".gate") || f8_text_ends_with(module, ".router");
 }
 
 /* ---- linears that stay out ---- */
@@ -48,10 +44,9 @@ static bool is_left_out(const f8_model_folder *f, const char *module)
 static void check_plain(f8_lint *l, const f8_weight *w)
 {
     const f8_model_folder *f = l->folder;
-    char module[1024];
-    if (w->tensor->rank != 2 || !ends(w->name, ".weight"))
+    char module[F8_MODULE];
+    if (!f8_linear_of(w->name, w->tensor->rank, module))
         return;
-    snprintf(module, sizeof module, "%.*s", (int)(strlen(w->name) - strlen(".weight")), w->name);
     if (is_embedding(module) || is_left_out(f, module) || f8_model_folder_scaled(f, module) ||
         f8_model_folder_skips(f, module))
         return;
@@ -100,7 +95,7 @@ static void check_name(f8_lint *l, const f8_scaled *s)
     const f8_model_folder *f = l->folder;
     if (!s->scale || !f->declared.any)
         return;
-    const bool inverse = ends(s->scale->name, "_inv");
+    const bool inverse = f8_text_ends_with(s->scale->name, "_inv");
     const bool wants = f->format == F8_HF_FP8 && f->declared.grain == F8_BY_BLOCKS;
     if (inverse == wants || (f->format == F8_MODELOPT && inverse) ||
         (f->format == F8_HF_FP8 && f->declared.grain == F8_BY_TENSOR))
@@ -162,10 +157,9 @@ static void check_formats_agree(f8_lint *l)
 static void check_lists_agree(f8_lint *l, const f8_weight *w)
 {
     const f8_model_folder *f = l->folder;
-    char module[1024];
-    if (!f->also.any || w->tensor->rank != 2 || !ends(w->name, ".weight"))
+    char module[F8_MODULE];
+    if (!f->also.any || !f8_linear_of(w->name, w->tensor->rank, module))
         return;
-    snprintf(module, sizeof module, "%.*s", (int)(strlen(w->name) - strlen(".weight")), w->name);
     const bool skips = f8_declared_skips(&f->declared, module);
     if (!is_embedding(module) && skips != f8_declared_skips(&f->also, module))
         f8_lint_add(l, config_kind, w, f->also.file,

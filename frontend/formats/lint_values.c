@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ir/base/text.h"
+
 /* Bounds of the root mean square of a linear's weights. Models that are used have 1e-3 to 1e-1; an
  * inverted scale, of 448 / amax instead of amax / 448, makes 1e4 and more of that. */
 static const double least_rms = 1e-5, most_rms = 10;
@@ -79,12 +81,11 @@ static f8_status check_number(f8_lint *l, const f8_weight *w, const char *kind, 
 static f8_status check_cache(f8_lint *l, const f8_weight *w, f8_diag *diag)
 {
     static const char *const names[] = {".k_scale", ".v_scale", ".kv_scale"};
-    const size_t n = strlen(w->name);
     f8_arena memory;
     f8_status status = F8_OK;
     f8_arena_init(&memory, &l->folder->memory.allocator);
     for (int i = 0; i < 3 && status == F8_OK; i++)
-        if (n > strlen(names[i]) && !strcmp(w->name + n - strlen(names[i]), names[i]))
+        if (f8_text_ends_with(w->name, names[i]))
             status = check_number(l, w, "scale-value", &memory, diag);
     f8_arena_end(&memory);
     return status;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "ir/base/format.h"
+#include "ir/base/text.h"
 
 static const uint64_t usual_most = 5000000000; /* transformers' max_shard_size */
 
@@ -27,12 +28,6 @@ typedef struct writer {
 static f8_status fail(writer *w, const char *path)
 {
     return f8_file_fail(w->diag, F8_ERR_IO, path, "%s", f8_errno_text(errno));
-}
-
-static bool ends(const char *name, const char *end)
-{
-    const size_t n = strlen(name), k = strlen(end);
-    return n >= k && !strcmp(name + n - k, end);
 }
 
 /* ---- the folder ---- */
@@ -131,10 +126,11 @@ static f8_status put_json(writer *w, const char *name, const json_t *value)
 /* Weights, and configs that are written anew. */
 static bool is_carried(const char *name)
 {
-    static const char *const not [] = {".safetensors", ".index.json", ".bin",  ".pt",   ".pth",
-                                       ".h5",          ".msgpack",    ".gguf", ".onnx", ".ckpt"};
-    for (size_t i = 0; i < sizeof not / sizeof *not ; i++)
-        if (ends(name, not [i]))
+    static const char *const of_weights[] = {".safetensors", ".index.json", ".bin",     ".pt",
+                                             ".pth",         ".h5",         ".msgpack", ".gguf",
+                                             ".onnx",        ".ckpt"};
+    for (size_t i = 0; i < sizeof of_weights / sizeof *of_weights; i++)
+        if (f8_text_ends_with(name, of_weights[i]))
             return false;
     return name[0] != '.' && strcmp(name, "config.json") && strcmp(name, "hf_quant_config.json");
 }
@@ -170,14 +166,6 @@ static f8_status carry(writer *w)
 
 /* ---- weights ---- */
 
-uint64_t f8_model_folder_bytes(const f8_st_tensor *t)
-{
-    uint64_t bytes = f8_st_dtype_bytes(t->dtype);
-    for (int32_t k = 0; k < t->rank; k++)
-        bytes *= (uint64_t)t->dim[k];
-    return bytes;
-}
-
 /* Puts tensors into files in their order, as many as a file takes. */
 static f8_status share_out(writer *w)
 {
@@ -189,7 +177,7 @@ static f8_status share_out(writer *w)
     w->out->bytes = 0;
     size_t file = 0;
     for (size_t i = 0; i < w->out->n; i++) {
-        const uint64_t bytes = f8_model_folder_bytes(&w->out->tensor[i]);
+        const uint64_t bytes = f8_st_bytes(&w->out->tensor[i]);
         if (used && used + bytes > most) {
             file++;
             used = 0;

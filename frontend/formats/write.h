@@ -28,8 +28,6 @@ typedef struct f8_model_folder_out {
 
 /* F8_ERR_INPUT: the folder is there and not empty. F8_ERR_CANCELLED: `stop` said so. */
 f8_status f8_model_folder_write(f8_model_folder_out *out, f8_diag *diag);
-/* The bytes of a tensor, by its type. */
-uint64_t f8_model_folder_bytes(const f8_st_tensor *t);
 /* Whether it could be written, as far as that can be known before. */
 f8_status f8_model_folder_writable(const char *path, f8_diag *diag);
 
