@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "ir/num/fp8.h"
+#include "frontend/checkpoint/values.h"
 
 enum { NAME_ROOM = 1024 }; /* names of a module have 511 bytes at most */
 
@@ -54,37 +54,16 @@ f8_weight *f8_dequantize_scales(const f8_weights *weights, const f8_weight *code
     return NULL;
 }
 
-/* The place of the scale of element `at`, whose index is row-major. */
-static int64_t scale_of(const f8_st_tensor *codes, const int64_t axis[F8_ST_MAX_RANK], uint64_t at)
-{
-    int64_t place = 0, stride = 1;
-    for (int32_t k = codes->rank; k-- > 0;) {
-        const int64_t n = codes->dim[k], i = (int64_t)(at % (uint64_t)n);
-        place += i / axis[k] * stride;
-        stride *= (n + axis[k] - 1) / axis[k];
-        at /= (uint64_t)n;
-    }
-    return place;
-}
-
 f8_status f8_dequantize(const f8_weight *codes, const f8_weight *scales, f8_arena *memory,
                         float *to, f8_diag *diag)
 {
-    const f8_st_tensor *c = codes->tensor, *s = scales->tensor;
     int64_t axis[F8_ST_MAX_RANK];
-    uint8_t *code = f8_arena_array(memory, 1, (size_t)c->bytes + 1);
-    void *raw = f8_arena_array(memory, sizeof(float), (size_t)s->bytes + 1);
+    float *scale = F8_NEW_ARRAY(memory, float, (size_t)f8_weight_elements(scales->tensor) + 1);
     F8_TRY(f8_arena_status(memory, diag));
-    F8_TRY(f8_st_read(codes->file, c, code, diag));
-    F8_TRY(f8_st_read(scales->file, s, raw, diag));
-    if (!spans(c, s, axis))
+    if (!spans(codes->tensor, scales->tensor, axis))
         return F8_ERR_INTERNAL; /* f8_dequantize_scales has checked it */
-    for (uint64_t i = 0; i < c->bytes; i++) {
-        const int64_t at = scale_of(c, axis, i);
-        const float scale = s->dtype == F8_ST_F32 ? ((const float *)raw)[at]
-                                                  : f8_e8m0_to_f32(((const uint8_t *)raw)[at]);
-        to[i] =
-            scale * (c->dtype == F8_ST_F8_E4M3 ? f8_e4m3_to_f32(code[i]) : f8_e5m2_to_f32(code[i]));
-    }
+    F8_TRY(f8_weight_values(codes, memory, to, diag));
+    F8_TRY(f8_weight_values(scales, memory, scale, diag));
+    f8_scale_values(to, codes->tensor, axis, scale);
     return F8_OK;
 }

@@ -73,10 +73,10 @@ static f8_status measure(f8_convert_work *w, f8_converted *x)
     f8_arena memory;
     f8_arena_init(&memory, &w->c->memory.allocator);
     f8_status status = f8_convert_again(w, x, &memory, &values, &scale, &inverse, w->diag);
-    float *to = F8_NEW_ARRAY(&memory, float, (size_t)f8_model_folder_elements(t) + 1);
+    float *to = F8_NEW_ARRAY(&memory, float, (size_t)f8_weight_elements(t) + 1);
     if (status == F8_OK)
         status = f8_arena_status(&memory, w->diag);
-    for (int64_t i = 0; status == F8_OK && i < f8_model_folder_elements(t); i++)
+    for (int64_t i = 0; status == F8_OK && i < f8_weight_elements(t); i++)
         if (!isfinite(values[i]))
             status = FAIL(w, x->from->codes->file->in.path,
                           "'%s' has values that are NaN or Inf: `fp8c weights` says more",
@@ -165,8 +165,8 @@ static f8_status read_input(f8_convert_work *w, f8_converted *x)
     f8_arena memory;
     f8_arena_init(&memory, &w->c->memory.allocator);
     float *all =
-        F8_NEW_ARRAY(&memory, float, (size_t)f8_model_folder_elements(x->from->input->tensor) + 1);
-    const f8_status status = all ? f8_model_folder_plain(x->from->input, &memory, all, w->diag)
+        F8_NEW_ARRAY(&memory, float, (size_t)f8_weight_elements(x->from->input->tensor) + 1);
+    const f8_status status = all ? f8_weight_values(x->from->input, &memory, all, w->diag)
                                  : f8_arena_status(&memory, w->diag);
     x->input = status == F8_OK ? all[0] : 0;
     f8_arena_end(&memory);
@@ -183,11 +183,11 @@ static f8_status find_inputs(f8_convert_work *w)
     float *kept = NULL;
     snprintf(name, sizeof name, "%s%s", f8_checkpoint_prefix, state);
     const f8_weight *from = f8_weights_find(&c->from->weights, name);
-    const int64_t n = from ? f8_model_folder_elements(from->tensor) : 0;
+    const int64_t n = from ? f8_weight_elements(from->tensor) : 0;
     if (from) {
         kept = F8_NEW_ARRAY(&c->memory, float, (size_t)n + 1);
         F8_TRY(f8_arena_status(&c->memory, w->diag));
-        F8_TRY(f8_model_folder_plain(from, &c->memory, kept, w->diag));
+        F8_TRY(f8_weight_values(from, &c->memory, kept, w->diag));
     }
     for (size_t i = 0; i < c->n; i++) {
         f8_converted *x = &c->weight[i];

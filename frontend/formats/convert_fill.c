@@ -21,7 +21,7 @@ f8_status f8_convert_again(const f8_convert_work *w, const f8_converted *x, f8_a
     const f8_st_tensor *t = x->from->codes->tensor;
     const f8_quantizer q = f8_convert_quantizer(w, x);
     const int64_t n = f8_quantizer_scales(&q, t->dim[0], t->dim[1]);
-    *values = F8_NEW_ARRAY(memory, float, (size_t)f8_model_folder_elements(t) + 1);
+    *values = F8_NEW_ARRAY(memory, float, (size_t)f8_weight_elements(t) + 1);
     *scale = F8_NEW_ARRAY(memory, float, (size_t)n + 1);
     *inverse = F8_NEW_ARRAY(memory, float, (size_t)n + 1);
     F8_TRY(f8_arena_status(memory, diag));
@@ -47,7 +47,7 @@ static void put_numbers(f8_st_dtype dtype, void *to, const float *x, int64_t n)
 static f8_status fill_plain(const f8_st_tensor *t, const f8_weight *from, f8_arena *memory,
                             void *to, f8_diag *diag)
 {
-    const int64_t n = f8_model_folder_elements(from->tensor);
+    const int64_t n = f8_weight_elements(from->tensor);
     if (from->tensor->dtype == t->dtype)
         return f8_st_read(from->file, from->tensor, to, diag);
     if (t->dtype != F8_ST_F32 && t->dtype != F8_ST_BF16 && t->dtype != F8_ST_F16)
@@ -56,7 +56,7 @@ static f8_status fill_plain(const f8_st_tensor *t, const f8_weight *from, f8_are
                             f8_st_dtype_name(from->tensor->dtype), f8_st_dtype_name(t->dtype));
     float *x = F8_NEW_ARRAY(memory, float, (size_t)n + 1);
     F8_TRY(f8_arena_status(memory, diag));
-    F8_TRY(f8_model_folder_plain(from, memory, x, diag));
+    F8_TRY(f8_weight_values(from, memory, x, diag));
     put_numbers(t->dtype, to, x, n);
     return F8_OK;
 }
@@ -64,7 +64,7 @@ static f8_status fill_plain(const f8_st_tensor *t, const f8_weight *from, f8_are
 static f8_status fill_values(const f8_st_tensor *t, const f8_scaled *s, f8_arena *memory, void *to,
                              f8_diag *diag)
 {
-    const int64_t n = f8_model_folder_elements(s->codes->tensor);
+    const int64_t n = f8_weight_elements(s->codes->tensor);
     float *x = F8_NEW_ARRAY(memory, float, (size_t)n + 1);
     F8_TRY(f8_arena_status(memory, diag));
     F8_TRY(f8_model_folder_values(s, memory, x, diag));

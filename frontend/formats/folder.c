@@ -5,7 +5,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "ir/num/fp8.h"
 #include "ir/base/text.h"
 
 enum { SHOWN = 200, CONFIG_BYTES = 1 << 24 };
@@ -224,74 +223,24 @@ const char *f8_model_folder_text(const f8_model_folder *f, const char *key)
 
 /* ---- values ---- */
 
-int64_t f8_model_folder_elements(const f8_st_tensor *t)
-{
-    return (int64_t)(t->bytes / f8_st_dtype_bytes(t->dtype));
-}
-
-static float decode(f8_st_dtype t, const void *from, int64_t i)
-{
-    switch (t) {
-    case F8_ST_F32: return ((const float *)from)[i];
-    case F8_ST_BF16: return f8_bf16_to_f32(((const uint16_t *)from)[i]);
-    case F8_ST_F16: return f8_f16_to_f32(((const uint16_t *)from)[i]);
-    case F8_ST_F64: return (float)((const double *)from)[i];
-    case F8_ST_F8_E4M3: return f8_e4m3_to_f32(((const uint8_t *)from)[i]);
-    case F8_ST_F8_E5M2: return f8_e5m2_to_f32(((const uint8_t *)from)[i]);
-    case F8_ST_U8: /* the exponents of compressed-tensors and ModelOpt */
-    case F8_ST_F8_E8M0: return f8_e8m0_to_f32(((const uint8_t *)from)[i]);
-    default: return 0;
-    }
-}
-
-bool f8_model_folder_reads(const f8_st_tensor *t)
-{
-    static const f8_st_dtype dtypes[] = {F8_ST_F32,     F8_ST_BF16,    F8_ST_F16, F8_ST_F64,
-                                         F8_ST_F8_E4M3, F8_ST_F8_E5M2, F8_ST_U8,  F8_ST_F8_E8M0};
-    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
-        if (t->dtype == dtypes[i])
-            return true;
-    return false;
-}
-
-f8_status f8_model_folder_plain(const f8_weight *w, f8_arena *memory, float *to, f8_diag *diag)
-{
-    const f8_st_tensor *t = w->tensor;
-    const int64_t n = f8_model_folder_elements(t);
-    char shown[SHOWN];
-    if (!f8_model_folder_reads(t))
-        return f8_file_fail(diag, F8_ERR_INPUT, w->file->in.path,
-                            "'%s' is of %s, which is no number here",
-                            f8_st_shown(w->name, shown, sizeof shown), f8_st_dtype_name(t->dtype));
-    void *raw = f8_arena_array(memory, 1, (size_t)t->bytes + 1);
-    F8_TRY(f8_arena_status(memory, diag));
-    F8_TRY(f8_st_read(w->file, t, raw, diag));
-    for (int64_t i = 0; i < n; i++)
-        to[i] = decode(t->dtype, raw, i);
-    return F8_OK;
-}
-
 f8_status f8_model_folder_scales(const f8_scaled *s, f8_arena *memory, float **scales, int64_t *n,
                                  f8_diag *diag)
 {
-    *n = f8_model_folder_elements(s->scale->tensor);
+    *n = f8_weight_elements(s->scale->tensor);
     *scales = F8_NEW_ARRAY(memory, float, (size_t)*n + 1);
     F8_TRY(f8_arena_status(memory, diag));
-    return f8_model_folder_plain(s->scale, memory, *scales, diag);
+    return f8_weight_values(s->scale, memory, *scales, diag);
 }
 
 f8_status f8_model_folder_values(const f8_scaled *s, f8_arena *memory, float *to, f8_diag *diag)
 {
-    const int64_t rows = s->codes->tensor->dim[0], columns = s->codes->tensor->dim[1];
     const f8_granularity covers = f8_grain_covers(s->grain, s->rows_are_inputs);
-    const int64_t across = f8_granularity_blocks(covers.cols, columns);
+    const int64_t *dim = s->codes->tensor->dim;
+    const int64_t span[] = {covers.rows ? covers.rows : dim[0], covers.cols ? covers.cols : dim[1]};
     float *scales;
     int64_t n;
-    F8_TRY(f8_model_folder_plain(s->codes, memory, to, diag));
+    F8_TRY(f8_weight_values(s->codes, memory, to, diag));
     F8_TRY(f8_model_folder_scales(s, memory, &scales, &n, diag));
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < columns; c++)
-            to[r * columns + c] *= scales[f8_granularity_block(covers.rows, r) * across +
-                                          f8_granularity_block(covers.cols, c)];
+    f8_scale_values(to, s->codes->tensor, span, scales);
     return F8_OK;
 }

@@ -4,8 +4,8 @@
 #ifndef F8_FORMATS_FOLDER_H
 #define F8_FORMATS_FOLDER_H
 
-#include "frontend/checkpoint/weights.h"
 #include "frontend/checkpoint/format.h"
+#include "frontend/checkpoint/values.h"
 
 /* What a config says. */
 typedef struct f8_declared {
@@ -66,18 +66,12 @@ bool f8_model_folder_skips(const f8_model_folder *f, const char *module);
 /* A text of the config, by one key or by two; NULL: it has none. */
 const char *f8_model_folder_text(const f8_model_folder *f, const char *key);
 
-/* All three give f32 and keep NaN and Inf. `memory` holds what is read on the way.
+/* Both give f32 and keep NaN and Inf. `memory` holds what is read on the way.
  *   _values   codes times scales of an FP8 weight, in the layout of its codes
- *   _scales   its scales
- *   _plain    the elements of any other tensor */
+ *   _scales   its scales */
 f8_status f8_model_folder_values(const f8_scaled *s, f8_arena *memory, float *to, f8_diag *diag);
 f8_status f8_model_folder_scales(const f8_scaled *s, f8_arena *memory, float **scales, int64_t *n,
                                  f8_diag *diag);
-f8_status f8_model_folder_plain(const f8_weight *w, f8_arena *memory, float *to, f8_diag *diag);
-/* Whether a tensor's dtype has values that these read. */
-bool f8_model_folder_reads(const f8_st_tensor *t);
-/* Elements of a tensor. */
-int64_t f8_model_folder_elements(const f8_st_tensor *t);
 
 /* ---- declared.c ---- */
 

@@ -120,7 +120,7 @@ static void check_inputs(f8_lint *l, const f8_scaled *s)
             l, "input-scale", s->input, f->declared.file,
             "the config says that activations are scaled dynamically, so loaders ignore this "
             "scale: declare static scales, or remove it");
-    if (s->input && f8_model_folder_elements(s->input->tensor) != 1)
+    if (s->input && f8_weight_elements(s->input->tensor) != 1)
         f8_lint_add(l, "input-scale", s->input, f->declared.file,
                     "the scale of an input is one number");
 }

@@ -67,11 +67,11 @@ static f8_status check_number(f8_lint *l, const f8_weight *w, const char *kind, 
                               f8_diag *diag)
 {
     float x;
-    if (!f8_model_folder_reads(w->tensor))
+    if (!f8_weight_reads(w->tensor))
         f8_lint_add(l, kind, w, f8_source_vllm, "a scale of %s is no number that a loader takes",
                     f8_st_dtype_name(w->tensor->dtype));
-    else if (f8_model_folder_elements(w->tensor) == 1) {
-        F8_TRY(f8_model_folder_plain(w, memory, &x, diag));
+    else if (f8_weight_elements(w->tensor) == 1) {
+        F8_TRY(f8_weight_values(w, memory, &x, diag));
         check_scales(l, w, kind, &x, 1);
     }
     return F8_OK;
@@ -99,12 +99,12 @@ static f8_status compare(f8_lint *l, const f8_scaled *s, const float *x, f8_aren
 {
     const f8_weight *other =
         l->beside ? f8_weights_find(&l->beside->weights, s->codes->name) : NULL;
-    const int64_t n = f8_model_folder_elements(s->codes->tensor);
+    const int64_t n = f8_weight_elements(s->codes->tensor);
     double signal = 0, noise = 0;
     out->likeness = NAN;
     if (!other || f8_model_folder_scaled(l->beside, s->module))
         return F8_OK;
-    if (f8_model_folder_elements(other->tensor) != n ||
+    if (f8_weight_elements(other->tensor) != n ||
         memcmp(other->tensor->dim, s->codes->tensor->dim, 2 * sizeof(int64_t))) {
         f8_lint_add(l, "beside", s->codes, l->beside->path,
                     "this weight has another shape in the folder of --beside");
@@ -112,7 +112,7 @@ static f8_status compare(f8_lint *l, const f8_scaled *s, const float *x, f8_aren
     }
     float *y = F8_NEW_ARRAY(memory, float, (size_t)n + 1);
     F8_TRY(f8_arena_status(memory, diag));
-    F8_TRY(f8_model_folder_plain(other, memory, y, diag));
+    F8_TRY(f8_weight_values(other, memory, y, diag));
     for (int64_t i = 0; i < n; i++) {
         signal += (double)y[i] * y[i];
         noise += ((double)x[i] - y[i]) * ((double)x[i] - y[i]);
@@ -127,14 +127,14 @@ static f8_status compare(f8_lint *l, const f8_scaled *s, const float *x, f8_aren
 
 static f8_status look(f8_lint *l, const f8_scaled *s, f8_arena *memory, figures *out, f8_diag *diag)
 {
-    const int64_t n = f8_model_folder_elements(s->codes->tensor);
+    const int64_t n = f8_weight_elements(s->codes->tensor);
     float *scale, *x;
     int64_t n_scales;
     double sum = 0;
     F8_TRY(check_codes(l, s, memory, diag));
     if (s->input)
         F8_TRY(check_number(l, s->input, "input-scale", memory, diag));
-    if (!s->fits || !f8_model_folder_reads(s->scale->tensor))
+    if (!s->fits || !f8_weight_reads(s->scale->tensor))
         return F8_OK;
     F8_TRY(f8_model_folder_scales(s, memory, &scale, &n_scales, diag));
     check_scales(l, s->scale, "scale-value", scale, n_scales);
