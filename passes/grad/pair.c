@@ -11,30 +11,14 @@
 
 #include <string.h>
 
-/* A list of names for a message; what does not fit is left out. */
-typedef struct names {
-    char text[600];
-    size_t n;
-} names;
-
-static void add_name(names *list, const char *name)
-{
-    const size_t n = strlen(name), comma = list->n ? 2 : 0;
-    if (list->n + comma + n >= sizeof list->text)
-        return;
-    memcpy(list->text + list->n, ", ", comma);
-    memcpy(list->text + list->n + comma, name, n + 1);
-    list->n += comma + n;
-}
-
 /* A failure that lists the names of the caller's ports. */
 static f8_status no_match(f8_unit *u, const char *option, const char *what, const char *pattern,
                           const f8_port *port, size_t n)
 {
-    names list = {0};
+    f8_names list = {0};
     for (size_t i = 0; i < n; i++)
         if (port[i].var < 0)
-            add_name(&list, port[i].name);
+            f8_names_add(&list, port[i].name);
     return f8_fail(u->diag, F8_ERR_INPUT, F8_NOWHERE,
                    "%s: no float %s of 'forward' matches '%s'; its %ss are: %s", option, what,
                    pattern, what, list.n ? list.text : "none");

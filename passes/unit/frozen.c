@@ -20,22 +20,6 @@ bool f8_unit_is_frozen(const f8_unit *u, int32_t var)
            (f8_patterns_match(u->options.frozen, v->name) || is_scale(u, var));
 }
 
-/* The names of all parameters for a message; what does not fit is left out. */
-static void list_params(const f8_module *m, char *text, size_t size)
-{
-    size_t used = 0;
-    text[0] = 0;
-    for (size_t i = 0; i < m->n_vars; i++) {
-        const char *name = m->var[i].name;
-        const size_t comma = used ? 2 : 0, n = strlen(name);
-        if (m->var[i].kind != F8_VAR_PARAM || used + comma + n >= size)
-            continue;
-        memcpy(text + used, ", ", comma);
-        memcpy(text + used + comma, name, n + 1);
-        used += comma + n;
-    }
-}
-
 static bool matches_any(const f8_module *m, const char *pattern)
 {
     for (size_t i = 0; i < m->n_vars; i++)
@@ -44,20 +28,26 @@ static bool matches_any(const f8_module *m, const char *pattern)
     return false;
 }
 
+static f8_status no_match(const f8_unit *u, const char *pattern)
+{
+    f8_names list = {0};
+    for (size_t i = 0; i < u->module->n_vars; i++)
+        if (u->module->var[i].kind == F8_VAR_PARAM)
+            f8_names_add(&list, u->module->var[i].name);
+    return f8_fail(u->diag, F8_ERR_INPUT, F8_NOWHERE,
+                   "frozen: no parameter matches '%s'; they are: %s", pattern,
+                   list.n ? list.text : "none");
+}
+
 f8_status f8_unit_check_frozen(const f8_unit *u)
 {
     for (const char *at = u->options.frozen; at && *at;) {
         const size_t n = strcspn(at, ",");
         const char *pattern = f8_arena_printf(u->arena, "%.*s", (int)n, at);
-        char names[600];
         if (!pattern)
             return f8_arena_status(u->arena, u->diag);
-        if (n && !matches_any(u->module, pattern)) {
-            list_params(u->module, names, sizeof names);
-            return f8_fail(u->diag, F8_ERR_INPUT, F8_NOWHERE,
-                           "frozen: no parameter matches '%s'; they are: %s", pattern,
-                           *names ? names : "none");
-        }
+        if (n && !matches_any(u->module, pattern))
+            return no_match(u, pattern);
         at += n + (at[n] == ',');
     }
     return F8_OK;

@@ -378,6 +378,13 @@ f8_status f8_unit_within(f8_unit *u);
 int32_t f8_unit_ranks(const f8_unit *u);
 /* The stage of ZeRO, 0 to 3; 0 where there is one rank. */
 int32_t f8_unit_zero(const f8_unit *u);
+/* A list of names for a message, with commas between them; what does not fit is left out. */
+typedef struct f8_names {
+    char text[600];
+    size_t n;
+} f8_names;
+void f8_names_add(f8_names *list, const char *name);
+
 /* Whether options.frozen names this parameter, or it is the scales of a stored weight. */
 bool f8_unit_is_frozen(const f8_unit *u, int32_t var);
 /* Each pattern of options.frozen must name a parameter: else it is most likely misspelt. */

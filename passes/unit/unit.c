@@ -19,6 +19,16 @@ int32_t f8_unit_zero(const f8_unit *u)
     return f8_unit_ranks(u) > 1 && stage > 0 ? (int32_t)stage : 0;
 }
 
+void f8_names_add(f8_names *list, const char *name)
+{
+    const size_t n = strlen(name), comma = list->n ? 2 : 0;
+    if (list->n + comma + n >= sizeof list->text)
+        return;
+    memcpy(list->text + list->n, ", ", comma);
+    memcpy(list->text + list->n + comma, name, n + 1);
+    list->n += comma + n;
+}
+
 f8_optimizer f8_unit_optimizer(const f8_unit *u)
 {
     f8_optimizer o = u->module->optimizer;
