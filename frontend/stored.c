@@ -1,6 +1,4 @@
 /* Weights that a program stores as FP8 codes: which they are, and codes and scales of values. */
-#include <string.h>
-
 #include "frontend/program.h"
 #include "ir/num/fp8.h"
 #include "runtime/copy.h"
@@ -28,29 +26,13 @@ fp8c_status fp8c_program_stored(const fp8c_program *p, int index, fp8c_stored *o
 
 /* ---- quantizing ---- */
 
-/* The type of a weight that ranks may share. */
-static f8_type whole_type(const f8_plan_var *var)
-{
-    f8_type t = var->type;
-    if (var->rows)
-        t.dim[0] = var->rows;
-    return t;
-}
-
 /* Writes a variable, or of one that ranks share this rank's rows. `part` has room for these. */
 static f8_status write(fp8c_program *p, int32_t variable, const void *whole, uint8_t *part,
                        f8_diag *diag)
 {
-    const f8_plan_var *var = &p->now->plan.var[variable];
     f8_instance *instance = &p->now->instance;
-    const f8_comm *comm = f8_program_comm(p);
-    if (var->rows) {
-        const f8_type t = whole_type(var);
-        const size_t bytes = (size_t)f8_type_bytes(&t), n = (size_t)f8_type_bytes(&var->type),
-                     begin = comm ? n * (size_t)comm->rank : 0,
-                     left = begin < bytes ? bytes - begin : 0;
-        memset(part, 0, n);
-        memcpy(part, (const uint8_t *)whole + (left ? begin : 0), left < n ? left : n);
+    if (p->now->plan.var[variable].rows) {
+        f8_variable_part(p, (uint32_t)variable, whole, part);
         whole = part;
     }
     F8_TRY(instance->kind->write(instance, (uint32_t)variable, whole, diag));
@@ -63,7 +45,7 @@ static f8_status quantize(fp8c_program *p, const f8_stored *s, const float *from
                           const float *given, f8_diag *diag)
 {
     const f8_plan *plan = &p->now->plan;
-    const f8_type t = whole_type(&plan->var[s->var]);
+    const f8_type t = f8_variable_whole(p, (uint32_t)s->var);
     const int64_t rows = f8_type_rows(&t), cols = f8_type_columns(&t);
     const int64_t n = f8_quantizer_scales(&s->quantizer, rows, cols);
     f8_arena scratch;
@@ -115,7 +97,7 @@ static f8_status initialize(fp8c_program *p, const f8_stored *s, uint64_t seed, 
 {
     const f8_plan_var *codes = &p->now->plan.var[s->var];
     f8_plan_var var = {.name = codes->name,
-                       .type = whole_type(codes),
+                       .type = f8_variable_whole(p, (uint32_t)s->var),
                        .init = (int32_t)s->init,
                        .init_arg = s->init_arg};
     f8_arena scratch;

@@ -14,6 +14,28 @@ static int64_t bytes_of(const fp8c_program *p, uint32_t v)
     return f8_type_bytes(&p->first->plan.var[v].type);
 }
 
+/* ---- ranks ---- */
+
+f8_type f8_variable_whole(const fp8c_program *p, uint32_t variable)
+{
+    const f8_plan_var *var = &p->now->plan.var[variable];
+    f8_type t = var->type;
+    if (var->rows)
+        t.dim[0] = var->rows;
+    return t;
+}
+
+void f8_variable_part(const fp8c_program *p, uint32_t variable, const void *whole, void *to)
+{
+    const f8_comm *comm = f8_program_comm(p);
+    const f8_type t = f8_variable_whole(p, variable);
+    const size_t bytes = (size_t)f8_type_bytes(&t), part = (size_t)bytes_of(p, variable),
+                 begin = comm ? part * (size_t)comm->rank : 0,
+                 left = begin < bytes ? bytes - begin : 0;
+    memset(to, 0, part);
+    memcpy(to, (const uint8_t *)whole + (left ? begin : 0), left < part ? left : part);
+}
+
 /* ---- life ---- */
 
 bool f8_is_external(const fp8c_program *p, const char *name)

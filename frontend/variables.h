@@ -74,6 +74,12 @@ void f8_variable_set(fp8c_program *p, uint32_t variable);
 /* keep[v]: variable v has a value. In the program's arena. NULL: out of memory. */
 bool *f8_variables_keep(fp8c_program *p, f8_arena *arena);
 
+/* The whole type of a variable that ranks may share. */
+f8_type f8_variable_whole(const fp8c_program *p, uint32_t variable);
+/* This rank's part of a whole value, at `to`, which has room for it. Rows that nobody has are
+ * zeros. */
+void f8_variable_part(const fp8c_program *p, uint32_t variable, const void *whole, void *to);
+
 /* The variable's memory is known to others from now on. */
 f8_status f8_variable_lend(fp8c_program *p, uint32_t variable, f8_diag *diag);
 /* The variable is at `at` from now on; NULL: in memory of ours. F8_ERR_INPUT: that memory overlaps

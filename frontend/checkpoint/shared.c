@@ -63,16 +63,10 @@ f8_status f8_shared_read(fp8c_program *program, int variable, void *to, f8_diag 
 f8_status f8_shared_part(fp8c_program *program, int variable, const void *whole, f8_arena *memory,
                          void **out, f8_diag *diag)
 {
-    const f8_comm *comm = f8_program_comm(program);
-    fp8c_variable v;
-    fp8c_program_variable(program, variable, &v);
-    const size_t part = (size_t)fp8c_type_bytes(&v.type), bytes = f8_shared_bytes(&v),
-                 begin = comm ? part * (size_t)comm->rank : 0,
-                 left = begin < bytes ? bytes - begin : 0;
+    const size_t part = (size_t)f8_type_bytes(&program->now->plan.var[variable].type);
     *out = f8_arena_array(memory, 1, part + 1);
     F8_TRY(f8_arena_status(memory, diag));
-    memset(*out, 0, part);
-    memcpy(*out, (const uint8_t *)whole + (left ? begin : 0), left < part ? left : part);
+    f8_variable_part(program, (uint32_t)variable, whole, *out);
     return F8_OK;
 }
 
