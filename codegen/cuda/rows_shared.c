@@ -93,6 +93,11 @@ void f8_cuda_keep_own(const f8_target *target, const f8_kernel *k, f8_cuda_layou
 
 /* ---- rings ---- */
 
+static bool has_bulk_copies(const f8_target *target)
+{
+    return target->sm >= 90;
+}
+
 /* Bytes of a row's loads that a chunk takes: those of all stages, though each may take a part of
  * them alone. */
 static int64_t chunk_bytes(const f8_kernel *k, const f8_cuda_layout *l)
@@ -139,7 +144,7 @@ static bool may_copy_own(const f8_kernel *k, const f8_cuda_layout *l)
  * later task. */
 static bool may_ring(const f8_target *target, const f8_kernel *k, const f8_cuda_layout *l)
 {
-    const bool bulk = target->sm >= 90;
+    const bool bulk = has_bulk_copies(target);
     if (!k->aligned || !l->staged || (bulk ? l->branches : !may_copy_own(k, l)) || l->near_words ||
         (l->holds && f8_cuda_rows_count(k, F8_K_COLAMAX)) || l->group != F8_CUDA_WARP ||
         k->n_stages > 64 || !is_in_sixteens(k, l))
@@ -168,7 +173,7 @@ static bool fit_ring(const f8_target *target, const f8_kernel *k, f8_cuda_layout
     r.parts = parts;
     r.turns = turns;
     r.branches = false;
-    r.ring.bulk = target->sm >= 90;
+    r.ring.bulk = has_bulk_copies(target);
     r.ring.chunks = chunks;
     r.ring.vectors = vectors;
     r.ring.chunk = vectors * chunk_bytes(k, &r);
@@ -244,7 +249,7 @@ bool f8_cuda_choose_ring(const f8_target *target, const f8_kernel *k, f8_cuda_la
     }
     r.whole = r.holds = false;
     r.sets = 1;
-    if (!(target->sm < 90 ? fit_small_ring(target, k, &r) : fit_large_ring(target, k, &r)))
+    if (!(has_bulk_copies(target) ? fit_large_ring(target, k, &r) : fit_small_ring(target, k, &r)))
         return false;
     fit_ring(target, k, &r, r.parts, 2, r.ring.chunks, r.ring.vectors);
     *l = r;
