@@ -1,5 +1,5 @@
-/* FP8 weights of one format as a folder of another. Codes go over as they are where both formats
- * can say what their scales cover; else the weight is quantized again, and the error is told.
+/* FP8 weights of one format as a folder of another. A weight keeps its codes where the new folder
+ * has scales that cover as much. Else it is quantized again, and the SQNR is told.
  * Internal to frontend/. */
 #ifndef F8_FORMATS_CONVERT_H
 #define F8_FORMATS_CONVERT_H
@@ -27,9 +27,9 @@ typedef struct f8_converted {
 typedef struct f8_conversion {
     const f8_model_folder *from;
     const char *shown; /* what messages call the weights */
-    /* The model that a training began with: names, dtypes of what is not FP8, config.json and all
-     * other files are its own. Its tensors have the names that `from` has (maps of
-     * f8_model_folder_open). NULL: those of `from`. */
+    /* The folder of the model that the training began with. The new folder gets its names, its
+     * dtypes where they are not FP8, its config.json and its other files. It was opened with maps
+     * that give its tensors the names of `from`. NULL: `from` is that folder. */
     const f8_model_folder *model;
     f8_fp8_format to;
     const char *path; /* the folder to write; native: the file */

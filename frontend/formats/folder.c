@@ -77,7 +77,8 @@ static f8_status add_scaled(f8_model_folder *f, const f8_weight *codes, const ch
     s->input = beside(f, s->module, ".input_scale");
     if (!s->input)
         s->input = beside(f, s->module, ".activation_scale");
-    /* a weight of one block has one scale, as a tensor has: its name says which */
+    /* A weight of one block has one scale, and so has one with a scale for the tensor. The name of
+     * the scale says which it is. */
     const f8_grain like = f->declared.grain == F8_N_GRAINS && s->scale && s->scale == inverse
                               ? F8_BY_BLOCKS
                               : f->declared.grain;

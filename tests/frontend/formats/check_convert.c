@@ -459,7 +459,7 @@ START_TEST(names_of_a_map)
 }
 END_TEST
 
-/* A folder's names, as the model's text has them. */
+/* A folder without a model's: --map gives its tensors the names of the model's text. */
 START_TEST(own_names)
 {
     made_folder *f = made_new((made_spec){.format = MADE_CT, .scales = MADE_ROWS}), *got;
