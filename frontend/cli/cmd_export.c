@@ -94,15 +94,10 @@ static void report(export *e)
 /* Where the file lies from which the folder is made. Signals are held meanwhile: it is removed. */
 static bool choose_between(export *e)
 {
-    const char *output = e->job.c->output;
-    size_t n = strlen(output);
-    while (n > 1 && output[n - 1] == '/')
-        n--;
     if (e->to == F8_NATIVE)
         return true;
-    if (snprintf(e->between, sizeof e->between, "%.*s.%ld.native.tmp", (int)n, output,
-                 (long)getpid()) >= (int)sizeof e->between)
-        return cli_error(output, "the name is too long");
+    if (!f8_model_folder_beside(e->job.c->output, ".native.tmp", e->between))
+        return cli_error(e->job.c->output, "the name is too long");
     e->file.path = e->between;
     cli_hold(NULL);
     return true;

@@ -69,15 +69,21 @@ static void remove_folder(const char *path)
     rmdir(path);
 }
 
-static f8_status begin(writer *w)
+bool f8_model_folder_beside(const char *path, const char *end, char to[PATH_MAX])
 {
-    const char *path = w->out->path;
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/')
         n--;
-    if (snprintf(w->folder, sizeof w->folder, "%.*s.%ld.tmp", (int)n, path, (long)getpid()) >=
-        (int)sizeof w->folder)
+    return snprintf(to, PATH_MAX, "%.*s.%ld%s", (int)n, path, (long)getpid(), end) < PATH_MAX;
+}
+
+static f8_status begin(writer *w)
+{
+    const char *path = w->out->path;
+    if (!f8_model_folder_beside(path, ".tmp", w->folder)) {
+        w->folder[0] = 0; /* a name that was cut is another folder's: it is not to be removed */
         return f8_file_fail(w->diag, F8_ERR_INPUT, path, "the name is too long");
+    }
     if (!mkdir(w->folder, 0777))
         return F8_OK;
     const f8_status status = fail(w, path);

@@ -28,6 +28,9 @@ typedef struct f8_model_folder_out {
 
 /* F8_ERR_INPUT: the folder is there and not empty. F8_ERR_CANCELLED: `stop` said so. */
 f8_status f8_model_folder_write(f8_model_folder_out *out, f8_diag *diag);
+/* A name beside a folder's, NAME.PID and `end`, for what is written on the way. False: it is too
+ * long. */
+bool f8_model_folder_beside(const char *path, const char *end, char to[PATH_MAX]);
 /* Whether it could be written, as far as that can be known before. */
 f8_status f8_model_folder_writable(const char *path, f8_diag *diag);
 

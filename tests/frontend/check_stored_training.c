@@ -12,7 +12,7 @@ static const char *const alike[] = {
     "block",   "block {pow2 = true}",   "fake"};
 enum { N_ALIKE = sizeof alike / sizeof *alike };
 
-/* The bytes of the base: of its parameters, or of their codes and scales; and of any states of them. */
+/* The bytes of the base: of its parameters, or of their codes and scales, and of states of them. */
 static int64_t base_bytes(fp8c_program *p)
 {
     fp8c_variable v;
