@@ -1,4 +1,5 @@
 /* Conversions that are refused: one message each, exit code 1, and nothing is written. */
+#include <limits.h>
 #include <math.h>
 
 #include "tests/shared/formats/convert_case.h"
@@ -42,7 +43,33 @@ START_TEST(unwritable)
 }
 END_TEST
 
-/* The folder itself as the new one, or a place in it. */
+/* A name that is too long for the one that is made of it. What is left of that, where it is cut, is
+ * somebody's folder. */
+START_TEST(long_name)
+{
+    static char path[PATH_MAX], longer[PATH_MAX + 1];
+    size_t n = strlen(p.out), ends[PATH_MAX / 2], depth = 0;
+    write_made((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS}, p.from);
+    memcpy(path, p.out, n + 1);
+    ck_assert(!mkdir(path, 0777));
+    while (n < PATH_MAX - 1) { /* components of 100 characters, the last of 2 to 101 */
+        const size_t left = PATH_MAX - 1 - n, more = left < 102 ? left : 101;
+        ends[depth++] = n;
+        path[n] = '/';
+        memset(path + n + 1, 'x', more - 1);
+        n += more;
+        ck_assert(!mkdir(path, 0777));
+    }
+    snprintf(longer, sizeof longer, "%sy", path);
+    f8_cli_fails(F8_CLI("weights", p.from, "--as", "modelopt", "-o", longer), 1,
+                 "the name is too long");
+    while (depth) {
+        ck_assert(!rmdir(path)); /* it is still there */
+        path[ends[--depth]] = 0;
+    }
+}
+END_TEST
+
 /* What is compared with has to be wider. */
 START_TEST(beside_fp8)
 {
@@ -52,6 +79,7 @@ START_TEST(beside_fp8)
 }
 END_TEST
 
+/* The folder itself as the new one, or a place in it. */
 START_TEST(into_itself)
 {
     char inside[PATH + 10];
@@ -207,6 +235,7 @@ Suite *f8_suite(void)
     TCase *t = tcase_create("folders");
     tcase_add_checked_fixture(t, setup, f8_cli_teardown);
     tcase_add_test(t, unwritable);
+    tcase_add_test(t, long_name);
     tcase_add_test(t, beside_fp8);
     tcase_add_test(t, into_itself);
     tcase_add_test(t, truncated);
