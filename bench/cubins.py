@@ -43,7 +43,7 @@ def by_ring(text):
     size = {"f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4}
     read = {b: size.get(t, 1) for b, t in re.findall(r"buffer (\d+): read (\w+) full", text)}
     copied = {b for n, b in re.findall(r"%(\d+)\.\d+ . full = load buffer (\d+)", text)
-              if re.search(rf"f8_(?:bulk_copy|copy_vector<.*>)\(.*\bg{n}\b", text)}
+              if re.search(rf"f8_ring_copy<.*>\(.*\bg{n}\b", text)}
     return sum(n for b, n in read.items() if b in copied) / max(1, sum(read.values()))
 
 

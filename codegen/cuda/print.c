@@ -207,6 +207,8 @@ void f8_cuda_print_functions(f8_cuda_printer *p)
     f8_text *t = p->t;
     if (!t->s || !strstr(t->s, f8_cuda_rows_text))
         f8_text_add(t, "%s\n%s\n", f8_cuda_divide_text, f8_cuda_rows_text);
+    if (p->l.ring.chunks && (!t->s || !strstr(t->s, f8_cuda_ring_text)))
+        f8_text_add(t, "%s\n", f8_cuda_ring_text);
     for (uint32_t n = 0; n < p->k->n_instrs && t->s; n++) {
         const f8_kinstr *i = &p->k->instr[n];
         char head[64];

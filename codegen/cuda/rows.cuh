@@ -485,3 +485,32 @@ F8_DEV void f8_tall_store(f8_u8 *to, f8_i64 stride, const f8_u8 *tile, int row, 
         to += stride;
     }
 }
+
+/* A tile of R rows and W columns, P bytes from row to row, to contiguous columns: `from` and the
+ * following ones of `cols`, `stride` bytes from column to column. All T threads of a block call
+ * these.
+ *
+ * Elements of S bytes, `rows` of a column: column by column. */
+template <int S, int R, int P, int W, int T>
+F8_DEV void f8_store_columns(f8_u8 *to, f8_i64 stride, const f8_u8 *tile, int rows, int from, int cols)
+{
+    F8_ROLLED for (int x = f8_thread(); x < W; x += T) {
+        const int column = from + x;
+        f8_u8 *const own = to + column * stride;
+        const bool tall = (((f8_u64)own | (f8_u64)stride) & 15) == 0;
+        if (column < cols)
+            f8_column_store<S, R, P>(own, tile, rows, x, tall);
+    }
+}
+
+/* Bytes, TALL at a time, of four columns a thread. Neighbouring threads have parts of the same
+ * columns, so that a column is written in neighbouring addresses. Thread T - LATE begins. */
+template <int TALL, int R, int P, int W, int T, int LATE>
+F8_DEV void f8_tall_columns(f8_u8 *to, f8_i64 stride, const f8_u8 *tile, int from, int cols)
+{
+    constexpr int down = R / TALL;
+    F8_ROLLED for (int y = LATE ? (f8_thread() + LATE) % T : f8_thread(); y < W / 4 * down; y += T) {
+        const int x = y / down * 4, row = y % down * TALL, column = from + x;
+        f8_tall_store<TALL, P>(to + column * stride + row, stride, tile, row, x, cols - column);
+    }
+}

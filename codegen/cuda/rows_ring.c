@@ -1,13 +1,8 @@
-/* Row kernels whose rows come through rings of asynchronous copies: see f8_cuda_ring in print.h.
+/* Row kernels whose rows come through rings of asynchronous copies: see f8_cuda_ring in print.h,
+ * and ring.cuh, which has what a kernel calls.
  *
  *     before the tasks    copies of the first chunks of the first row
- *     for each chunk      wait for it; read it; bulk: all threads of the warp have; copies of the
- *                         chunk that takes its place
- *
- * Bulk copies are begun by one thread of the warp, and a barrier in shared memory counts their
- * bytes. Without them each thread copies its own vector of each chunk, which no other thread
- * reads. It closes a group of copies for each chunk, even where it copies nothing. So `chunks` - 1
- * groups are younger than the one that it waits for.
+ *     for each chunk      wait for it; read it; copies of the chunk that takes its place
  *
  * What takes a chunk's place is the chunk `ring.chunks` further on: of the same stage, or, at a
  * stage's end, of the next stage that loads; after the last one, of the warp's next row. Where a
@@ -117,12 +112,6 @@ static bool is_in_step(const f8_cuda_printer *p)
     return p->l.parts > 1 && p->l.ring.vectors == 1;
 }
 
-/* Whether a number says which chunk of the ring is the next. */
-static bool has_slot(const f8_cuda_printer *p)
-{
-    return !is_in_step(p) && p->l.ring.chunks > 1;
-}
-
 /* The columns of a turn. */
 static int turn_columns(const f8_cuda_printer *p)
 {
@@ -131,83 +120,44 @@ static int turn_columns(const f8_cuda_printer *p)
 
 /* ---- copies ---- */
 
-/* Bulk: the copy of what LOAD n brings next. `column`: where that lies in its row. */
-static void print_bulk_copy(f8_cuda_printer *p, uint32_t n, const char *part)
-{
-    const int bytes = element_bytes(p, n) * chunk_columns(p);
-    f8_text_add(p->t, "%*sf8_bulk_copy(to + %d, g%u%s, ", 4 * p->indent, "", place_of(p, n), n,
-                part);
-    if (lacking(p))
-        f8_text_add(p->t, "column == %lld ? %lld : ", all_columns(p) - chunk_columns(p),
-                    bytes - element_bytes(p, n) * lacking(p));
-    f8_text_add(p->t, "%d, bar);\n", bytes);
-}
-
-/* Else: the copy of the thread's own vector of that, if the row has it. */
-static void print_own_copy(f8_cuda_printer *p, uint32_t n, const char *part)
-{
-    const int own = element_bytes(p, n) * p->l.vector;
-    f8_text_add(p->t, "%*s", 4 * p->indent, "");
-    if (lacking(p))
-        f8_text_add(p->t, "if (column + lane * %d <= %lld) ", p->l.vector,
-                    (long long)p->l.cols - p->l.vector);
-    f8_text_add(p->t, "f8_copy_vector<%d>(to + %d + lane * %d, g%u%s);\n", own, place_of(p, n), own,
-                n, part);
-}
-
-/* Tells the chunk's barrier how many bytes come. */
-static void print_expect(f8_cuda_printer *p, int32_t stage, int32_t next)
+/* Begins the copies that fill chunk `slot`, if the text's `when` holds; "": in any case. They are
+ * those of stage `stage`; where `over` holds, those of stage `next`. `part`: the columns from g<n>
+ * to the chunk, as text. `column`, where rows lack something, is where the chunk lies in its row.
+ */
+static void print_copies(f8_cuda_printer *p, const char *slot, int32_t stage, int32_t next,
+                         const char *when, const char *part)
 {
     const int own = column_bytes(p, stage), other = column_bytes(p, next);
-    f8_text_add(p->t, "%*sf8_bulk_expect(bar, ", 4 * p->indent, "");
+    char columns[24];
+    snprintf(columns, sizeof columns, "%d", chunk_columns(p));
+    if (lacking(p)) {
+        f8_cuda_line(p, "const int columns = column == %lld ? %lld : %s;",
+                     all_columns(p) - chunk_columns(p), chunk_columns(p) - lacking(p), columns);
+        snprintf(columns, sizeof columns, "columns");
+    }
+    f8_cuda_open(p, "if (f8_ring_fills(ring)%s%s)", *when ? " && " : "", when);
     if (own == other)
-        f8_text_add(p->t, "%d", own);
+        f8_cuda_line(p, "f8_ring_expect(ring, %s, %d * %s);", slot, own, columns);
     else
-        f8_text_add(p->t, "(over ? %d : %d)", other, own);
-    if (lacking(p))
-        f8_text_add(p->t, " * (column == %lld ? %lld : %d)", all_columns(p) - chunk_columns(p),
-                    chunk_columns(p) - lacking(p), chunk_columns(p));
-    else
-        f8_text_add(p->t, " * %d", chunk_columns(p));
-    f8_text_add(p->t, ");\n");
-}
-
-/* Begins the copies that fill the chunk at `to`, if the text's `when` holds; "": in any case. They
- * are those of stage `stage`; where `over` holds, those of stage `next`. `part`: the columns from
- * g<n> to the chunk, as text. */
-static void print_copies(f8_cuda_printer *p, int32_t stage, int32_t next, const char *when,
-                         const char *part)
-{
-    const bool bulk = p->l.ring.bulk;
-    if (bulk)
-        f8_cuda_open(p, "if (f8_elect()%s%s)", *when ? " && " : "", when);
-    else if (*when)
-        f8_cuda_open(p, "if (%s)", when);
-    else
-        f8_cuda_scope(p);
-    if (bulk)
-        print_expect(p, stage, next);
+        f8_cuda_line(p, "f8_ring_expect(ring, %s, (over ? %d : %d) * %s);", slot, other, own,
+                     columns);
     for (uint32_t n = 0; n < p->k->n_instrs; n++) {
         const bool here = brings(p, stage, n), there = brings(p, next, n);
         if (!here && !there)
             continue;
         if (here != there)
             f8_cuda_line(p, here ? "if (!over)" : "if (over)");
-        p->indent += here != there;
-        if (bulk)
-            print_bulk_copy(p, n, part);
-        else
-            print_own_copy(p, n, part);
-        p->indent -= here != there;
+        f8_cuda_line(p, "%sf8_ring_copy<%d, %d>(ring, %s, chunk + %d, g%u%s, %s);",
+                     here != there ? "    " : "", element_bytes(p, n), p->l.vector, slot,
+                     place_of(p, n), n, part, columns);
     }
     f8_cuda_close(p);
-    if (!bulk)
-        f8_cuda_line(p, "f8_copy_commit();");
+    f8_cuda_line(p, "f8_ring_close(ring);");
 }
 
-/* g<n> of stage `stage` to the beginning of `row` of its buffer, or to column `begin` of it. For
- * copies of each thread's own vectors, to the first of them there. If `but` is not negative, those
- * of the loads that stage `but` has are left as they are. */
+/* g<n> of stage `stage` to what this thread copies at the beginning of `row` of its buffer, or at
+ * column `begin` of it. If `but` is not negative, those of the loads that stage `but` has are left
+ * as they are. */
 static void print_sources(f8_cuda_printer *p, int32_t stage, int32_t but, const char *row,
                           bool declares)
 {
@@ -218,11 +168,9 @@ static void print_sources(f8_cuda_printer *p, int32_t stage, int32_t but, const 
         f8_text_add(p->t, "%*s", 4 * p->indent, "");
         if (declares)
             f8_text_add(p->t, "const %s *", f8_cuda_element(p->k->buffer[b].dtype));
-        f8_text_add(p->t, "g%u = a.b%d + %s * a.i%d%s", n, b, row, p->k->buffer[b].stride,
-                    is_one_chunk(p) && p->l.split ? " + begin" : "");
-        if (!p->l.ring.bulk)
-            f8_text_add(p->t, " + lane * %d", p->l.vector);
-        f8_text_add(p->t, ";\n");
+        f8_text_add(p->t, "g%u = a.b%d + %s * a.i%d%s + f8_ring_own<%d>(ring);\n", n, b, row,
+                    p->k->buffer[b].stride, is_one_chunk(p) && p->l.split ? " + begin" : "",
+                    p->l.vector);
     }
 }
 
@@ -269,15 +217,13 @@ void f8_cuda_ring_begin(f8_cuda_printer *p)
     if (!ring->chunks)
         return;
     f8_cuda_line(p, "const int warp = f8_warp();");
-    f8_cuda_line(p, "f8_u8 *const ring = memory + %lld + warp * %lld;", (long long)ring->at,
-                 (long long)(ring->chunks * ring->chunk));
+    f8_text_add(p->t, "%*sf8_%s_ring<%d, %lld> ring = {memory + %lld + warp * %lld", 4 * p->indent,
+                "", ring->bulk ? "bulk" : "own", ring->chunks, (long long)ring->chunk,
+                (long long)ring->at, (long long)(ring->chunks * ring->chunk));
     if (ring->bulk)
-        f8_cuda_line(p, "f8_u64 *const bars = (f8_u64 *)(memory + %lld) + warp * %d;",
-                     (long long)ring->barriers, ring->chunks);
-    if (has_slot(p))
-        f8_cuda_line(p, "int slot = 0;");
-    if (ring->bulk)
-        f8_cuda_line(p, "f8_u32 phase = 0;");
+        f8_text_add(p->t, ", (f8_u64 *)(memory + %lld) + warp * %d", (long long)ring->barriers,
+                    ring->chunks);
+    f8_text_add(p->t, "};\n");
 }
 
 void f8_cuda_ring_first(f8_cuda_printer *p)
@@ -286,11 +232,7 @@ void f8_cuda_ring_first(f8_cuda_printer *p)
     if (!ring->chunks)
         return;
     const int32_t stage = loading_from(p, 0);
-    if (ring->bulk) {
-        f8_cuda_line(p, "if (f8_elect())");
-        f8_cuda_line(p, "    f8_bulk_begin(bars, %d);", ring->chunks);
-        f8_cuda_line(p, "f8_sync_warp();");
-    }
+    f8_cuda_line(p, "f8_ring_begin(ring);");
     if (!is_one_chunk(p)) {
         f8_cuda_line(p, "const f8_i64 row0 = f8_block() * %d + warp;", p->l.task_rows);
         for (uint32_t n = 0; n < p->k->n_instrs; n++) /* what later stages alone load */
@@ -301,9 +243,7 @@ void f8_cuda_ring_first(f8_cuda_printer *p)
         print_sources(p, stage, -1, "row0", true);
     }
     f8_cuda_open(p, "F8_ROLLED for (int i = 0; i < %d; i++)", ring->chunks);
-    f8_cuda_line(p, "f8_u8 *const to = ring + i * %lld;", (long long)ring->chunk);
-    if (ring->bulk)
-        f8_cuda_line(p, "f8_u64 *const bar = bars + i;");
+    f8_cuda_line(p, "f8_u8 *const chunk = ring.chunks + i * %lld;", (long long)ring->chunk);
     if (is_one_chunk(p)) {
         f8_cuda_line(p, "const f8_i64 task = f8_block() + i * f8_blocks();");
         print_task_row(p, "task", "row0");
@@ -315,7 +255,7 @@ void f8_cuda_ring_first(f8_cuda_printer *p)
     }
     if (lacking(p))
         f8_cuda_line(p, "const int column = i * %d;", chunk_columns(p));
-    print_copies(p, stage, stage, "more", "");
+    print_copies(p, "i", stage, stage, "more", "");
     for (uint32_t n = 0; n < p->k->n_instrs && !is_one_chunk(p); n++)
         if (brings(p, stage, n))
             f8_cuda_line(p, "g%u += %d;", n, chunk_columns(p));
@@ -362,7 +302,8 @@ static int32_t next_stage(const f8_cuda_printer *p)
 bool f8_cuda_ring_unrolls(const f8_cuda_printer *p)
 {
     const int32_t first = loading_from(p, 0);
-    /* where several stages load, pointers to what comes next and sums of a row leave no registers */
+    /* where several stages load, pointers to what comes next and sums of a row leave no registers
+     */
     return first < 0 || loading_from(p, first + 1) < 0;
 }
 
@@ -400,19 +341,10 @@ void f8_cuda_ring_wait(f8_cuda_printer *p)
 {
     if (!f8_cuda_ring_stage(p))
         return;
-    if (is_in_step(p))
-        f8_cuda_line(p, "const int slot = part;");
-    if (p->l.ring.chunks > 1)
-        f8_cuda_line(p, "f8_u8 *const chunk = ring + slot * %lld;", (long long)p->l.ring.chunk);
-    else
-        f8_cuda_line(p, "f8_u8 *const chunk = ring;");
-    if (p->l.ring.bulk)
-        f8_cuda_line(p, "f8_u64 *const bar = bars + slot;");
+    f8_cuda_line(p, "const int slot = %s;", is_in_step(p) ? "part" : "ring.slot");
+    f8_cuda_line(p, "f8_u8 *const chunk = ring.chunks + slot * %lld;", (long long)p->l.ring.chunk);
     open_of_chunk(p, false);
-    if (p->l.ring.bulk)
-        f8_cuda_line(p, "f8_bulk_wait(bar, phase);");
-    else
-        f8_cuda_line(p, "f8_copy_wait<%d>();", p->l.ring.chunks - 1);
+    f8_cuda_line(p, "f8_ring_wait(ring, slot);");
     f8_cuda_close(p);
 }
 
@@ -427,27 +359,7 @@ void f8_cuda_ring_load(f8_cuda_printer *p, uint32_t n)
                      place_of(p, n), bytes * v);
 }
 
-/* The next chunk in the ring's order, after a turn or in it. */
-static void print_turn(f8_cuda_printer *p)
-{
-    const bool bulk = p->l.ring.bulk;
-    if (is_in_step(p)) {
-        if (bulk)
-            f8_cuda_line(p, "phase ^= 1;");
-    } else if (p->l.ring.chunks == 2) {
-        if (bulk)
-            f8_cuda_line(p, "phase ^= (f8_u32)slot;");
-        f8_cuda_line(p, "slot ^= 1;");
-    } else if (has_slot(p)) {
-        f8_cuda_open(p, "if (++slot == %d)", p->l.ring.chunks);
-        f8_cuda_line(p, "slot = 0;");
-        if (bulk)
-            f8_cuda_line(p, "phase ^= 1;");
-        f8_cuda_close(p);
-    }
-}
-
-/* The same for rows that are one chunk. */
+/* What follows a chunk where rows are one chunk. */
 static void refill_task(f8_cuda_printer *p)
 {
     const int32_t first = loading_from(p, 0);
@@ -455,7 +367,7 @@ static void refill_task(f8_cuda_printer *p)
     print_sources(p, first, -1, "next", true);
     if (lacking(p))
         f8_cuda_line(p, "const int column = 0;");
-    print_copies(p, first, first, "more", "");
+    print_copies(p, "slot", first, first, "more", "");
 }
 
 void f8_cuda_ring_refill(f8_cuda_printer *p)
@@ -464,9 +376,7 @@ void f8_cuda_ring_refill(f8_cuda_printer *p)
         return;
     f8_cuda_line(p, "/* what takes the chunk's place */");
     open_of_chunk(p, true);
-    f8_cuda_line(p, "f8_u8 *const to = chunk;");
-    if (p->l.ring.bulk)
-        f8_cuda_line(p, "f8_sync_warp();");
+    f8_cuda_line(p, "f8_ring_empty(ring);");
     if (is_one_chunk(p)) {
         refill_task(p);
     } else {
@@ -476,11 +386,10 @@ void f8_cuda_ring_refill(f8_cuda_printer *p)
         if (lacking(p))
             f8_cuda_line(p, "const int column = (over ? ahead - %lld : ahead)%s;", all_columns(p),
                          part);
-        print_copies(p, p->stage, next_stage(p),
+        print_copies(p, "slot", p->stage, next_stage(p),
                      next_stage(p) > p->stage ? ""
                      : has_limit(p)           ? "ahead < limit"
-                     : p->l.ring.bulk         ? "(!over || more)"
-                                              : "!over || more",
+                                              : "(!over || more)",
                      part);
     }
     f8_cuda_close(p);
@@ -492,5 +401,5 @@ void f8_cuda_ring_turned(f8_cuda_printer *p)
         return;
     if (!is_one_chunk(p))
         print_advance(p, p->stage, next_stage(p));
-    print_turn(p);
+    f8_cuda_line(p, is_in_step(p) ? "f8_ring_around(ring);" : "f8_ring_next(ring);");
 }

@@ -315,40 +315,39 @@ void f8_cuda_rows_batch_end(f8_cuda_printer *p)
 
 /* ---- transposed stores ---- */
 
-/* Column by column. */
-static void print_column_loop(f8_cuda_printer *p, uint32_t n, int bytes)
+/* The column of the tiles' first. */
+static f8_cuda_name first_column(const f8_cuda_printer *p)
 {
-    const int32_t b = p->k->instr[n].buffer, stride = p->k->buffer[b].stride;
-    const int w = columns(p);
-    f8_cuda_open(p, "F8_ROLLED for (int x = f8_thread(); x < %d; x += %d)", w, p->l.threads);
-    column_of_pair(p);
-    f8_cuda_line(p, "f8_u8 *const to = (f8_u8 *)(a.b%d + column * a.i%d + first);", b, stride);
-    f8_cuda_line(p, "const bool tall = (((f8_u64)to | (f8_u64)(a.i%d * %d)) & 15) == 0;", stride,
-                 bytes);
-    f8_cuda_line(p, "if (column < %lld)", (long long)p->k->cols);
-    f8_cuda_line(p, "    f8_column_store<%d, %d, %lld>(to, tiles + %lld, rows, x, tall);", bytes,
-                 p->l.rows, (long long)f8_cuda_tile_pitch(&p->l, bytes), (long long)tile_of(p, n));
-    f8_cuda_close(p);
+    f8_cuda_name name;
+    const char *const part = p->l.split ? "begin + " : "";
+    if (p->l.ring.chunks)
+        snprintf(name.s, sizeof name.s, "%s%s", part, p->l.whole ? "0" : "turn_at");
+    else
+        snprintf(name.s, sizeof name.s, "%s%su * %d", part, p->l.whole ? "" : "at + ", columns(p));
+    return name;
 }
 
-/* Stores bytes of four columns, `tall` of each by one access. Neighbouring threads have parts of
- * the same columns, so that a column is written in neighbouring addresses. */
-static void print_tall_loop(f8_cuda_printer *p, uint32_t n, int tall)
+/* Column by column. */
+static void print_columns(f8_cuda_printer *p, uint32_t n, int bytes)
 {
     const int32_t b = p->k->instr[n].buffer, stride = p->k->buffer[b].stride;
-    const int down = p->l.rows / tall, all = columns(p) / 4 * down, threads = p->l.threads;
-    if (column_sums(p, p->stage) > 0) /* these are added by the first threads */
-        f8_cuda_open(p, "F8_ROLLED for (int y = (f8_thread() + %d) %% %d; y < %d; y += %d)",
-                     threads / 2, threads, all, threads);
-    else
-        f8_cuda_open(p, "F8_ROLLED for (int y = f8_thread(); y < %d; y += %d)", all, threads);
-    f8_cuda_line(p, "const int x = y / %d * 4;", down);
-    column_of_pair(p);
-    f8_cuda_line(p, "f8_tall_store<%d, %lld>(a.b%d + column * a.i%d + first + y %% %d * %d, a.i%d,",
-                 tall, (long long)f8_cuda_tile_pitch(&p->l, 1), b, stride, down, tall, stride);
-    f8_cuda_line(p, "    tiles + %lld, y %% %d * %d, x, %lld - column);", (long long)tile_of(p, n),
-                 down, tall, (long long)p->k->cols);
-    f8_cuda_close(p);
+    f8_cuda_line(p, "f8_store_columns<%d, %d, %lld, %d, %d>((f8_u8 *)(a.b%d + first), a.i%d * %d,",
+                 bytes, p->l.rows, (long long)f8_cuda_tile_pitch(&p->l, bytes), columns(p),
+                 p->l.threads, b, stride, bytes);
+    f8_cuda_line(p, "    tiles + %lld, rows, %s, %lld);", (long long)tile_of(p, n),
+                 first_column(p).s, (long long)p->k->cols);
+}
+
+/* Stores bytes of four columns, `tall` of each by one access. The first threads add column sums. */
+static void print_tall_columns(f8_cuda_printer *p, uint32_t n, int tall)
+{
+    const int32_t b = p->k->instr[n].buffer, stride = p->k->buffer[b].stride;
+    const int late = column_sums(p, p->stage) > 0 ? p->l.threads / 2 : 0;
+    f8_cuda_line(p, "f8_tall_columns<%d, %d, %lld, %d, %d, %d>(a.b%d + first, a.i%d,", tall,
+                 p->l.rows, (long long)f8_cuda_tile_pitch(&p->l, 1), columns(p), p->l.threads, late,
+                 b, stride);
+    f8_cuda_line(p, "    tiles + %lld, %s, %lld);", (long long)tile_of(p, n), first_column(p).s,
+                 (long long)p->k->cols);
 }
 
 static void store_columns(f8_cuda_printer *p)
@@ -359,17 +358,17 @@ static void store_columns(f8_cuda_printer *p)
         const int32_t b = p->k->instr[n].buffer;
         const int bytes = f8_cuda_bytes(p->k->buffer[b].dtype);
         if (bytes == 1 && p->l.rows % 4 == 0 && p->l.ring.chunks) {
-            print_tall_loop(p, n, f8_cuda_tall_bytes(&p->l, 1));
+            print_tall_columns(p, n, f8_cuda_tall_bytes(&p->l, 1));
         } else if (bytes == 1 && p->l.rows % 4 == 0) {
             f8_cuda_open(p, "if (rows == %d && (((f8_u64)a.b%d | (f8_u64)a.i%d) & 3) == 0)",
                          p->l.rows, b, p->k->buffer[b].stride);
-            print_tall_loop(p, n, 4);
+            print_tall_columns(p, n, 4);
             f8_cuda_close(p);
             f8_cuda_open(p, "else");
-            print_column_loop(p, n, bytes);
+            print_columns(p, n, bytes);
             f8_cuda_close(p);
         } else {
-            print_column_loop(p, n, bytes);
+            print_columns(p, n, bytes);
         }
     }
 }

@@ -8,6 +8,7 @@
 extern const char f8_cuda_header[];      /* fp8c.cuh */
 extern const char f8_cuda_divide_text[]; /* divide.cuh, which rows.cuh needs before it */
 extern const char f8_cuda_rows_text[];   /* rows.cuh */
+extern const char f8_cuda_ring_text[];   /* ring.cuh */
 /* attention*.cuh. Each has a guard, so a text may include it twice. */
 extern const char f8_cuda_attention_common[], f8_cuda_attention_masks[],
     f8_cuda_attention_forward[], f8_cuda_attention_backward[], f8_cuda_attention_f32[];

@@ -257,15 +257,17 @@ static void check_caught(const fault *f)
 START_TEST(planted)
 {
     static const fault faults[] = {
-        {"f8_bulk_wait(bar, phase);", ""},
-        {"f8_bulk_wait(bar, phase);", "f8_bulk_wait(bar, phase ^ 1);"},
-        {"f8_bulk_expect(bar, 2 * 512);", "f8_bulk_expect(bar, 2 * 256);"},
-        {"f8_bulk_expect(bar, 2 * 512);", "f8_bulk_expect(bar, 2 * 1024);"},
-        {"f8_u8 *const to = chunk;\n", "f8_u8 *const to = chunk; if (0)\n"}, /* f8_sync_warp */
-        {"phase ^= (f8_u32)slot;", ""},
+        {"f8_bulk_wait(ring.bars + slot, ring.phase);", ""},
+        {"f8_bulk_wait(ring.bars + slot, ring.phase);",
+         "f8_bulk_wait(ring.bars + slot, ring.phase ^ 1);"},
+        {"f8_ring_expect(ring, slot, 2 * 512);", "f8_ring_expect(ring, slot, 2 * 256);"},
+        {"f8_ring_expect(ring, slot, 2 * 512);", "f8_ring_expect(ring, slot, 2 * 1024);"},
+        {"f8_ring_empty(ring);", ""},
+        {"ring.phase ^= (f8_u32)ring.slot;", ""},
+        {"ring.slot ^= 1;", ""},
         {"g0 += 512;", "g0 += 496;"},
-        {"if (f8_elect() && (!over || more))", "if (f8_elect() && !over)"},
-        {"if (f8_elect() && (!over || more))", "if (f8_elect())"},
+        {"if (f8_ring_fills(ring) && (!over || more))", "if (f8_ring_fills(ring) && !over)"},
+        {"if (f8_ring_fills(ring) && (!over || more))", "if (f8_ring_fills(ring))"},
     };
     check_caught(&faults[_i]);
 }
@@ -275,19 +277,19 @@ END_TEST
 START_TEST(planted_own)
 {
     static const fault faults[] = {
-        {"f8_copy_wait<1>();", ""},
-        {"f8_copy_wait<1>();", "f8_copy_wait<2>();"},
+        {"f8_copy_wait<N - 1>();", ""},
+        {"f8_copy_wait<N - 1>();", "f8_copy_wait<N>();"},
         {"f8_copy_commit();", ""}, /* the chunk's group is still open */
         /* no group where nothing is copied */
-        {"}\n                                f8_copy_commit();", "f8_copy_commit(); }"},
+        {"}\n                                f8_ring_close(ring);", "f8_ring_close(ring); }"},
         /* refilled before it has been read */
         {"f8_get<2, 8>(w0[u], chunk",
          "f8_copy_vector<16>(chunk + lane * 16, g0); f8_get<2, 8>(w0[u], chunk"},
-        {"slot ^= 1;", ""},
-        {"+ lane * 8;\n", "+ lane * 8 + 8;\n"},
+        {"(N == 2)\n        ring.slot ^= 1;", "(N == 2)\n        ;"},
+        {"+ f8_ring_own<8>(ring);\n", "+ f8_ring_own<8>(ring) + 8;\n"},
         {"g0 += 256;", "g0 += 248;"},
-        {"if (!over || more)", "if (!over)"},
-        {"if (!over || more)", ""},
+        {"if (f8_ring_fills(ring) && (!over || more))", "if (f8_ring_fills(ring) && !over)"},
+        {"if (f8_ring_fills(ring) && (!over || more))", "if (f8_ring_fills(ring))"},
     };
     check_caught(&faults[_i]);
 }
@@ -299,7 +301,7 @@ START_TEST(nothing_planted)
     kcase c;
     kc_begin(&c);
     codes(&c, F8_BF16, 96, 2048, true);
-    ck_assert(!kc_is_caught(&c, &device, "f8_u8 *const ring", "f8_u8  *const ring"));
+    ck_assert(!kc_is_caught(&c, &device, "f8_ring_begin(ring)", "f8_ring_begin( ring)"));
     kc_end(&c);
 }
 END_TEST
@@ -338,7 +340,7 @@ Suite *f8_suite(void)
         TCase *faults = tcase_create("faults");
         tcase_set_timeout(faults, 300);
         tcase_add_checked_fixture(faults, load, unload);
-        tcase_add_loop_test(faults, planted, 0, 9);
+        tcase_add_loop_test(faults, planted, 0, 10);
         tcase_add_test(faults, nothing_planted);
         suite_add_tcase(s, faults);
         suite_add_tcase(s, without_bulk());

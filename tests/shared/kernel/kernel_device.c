@@ -290,7 +290,7 @@ int kc_check_rings(kcase *c, const cuda_device *device)
     int rings = 0;
     j->cuda = device->cuda;
     dump(j->text);
-    for (const char *at = j->text; (at = strstr(at, "f8_u8 *const ring = ")); at++)
+    for (const char *at = j->text; (at = strstr(at, "> ring = {")); at++)
         rings++;
     kc_check_described(c, j->target);
     compile(j);
