@@ -14,6 +14,8 @@ int cli_formats_check(const cli *c, f8_fp8_format *to)
         return cli_usage(c, "--as needs -o OUT");
     if (c->model && !c->as)
         return cli_usage(c, "--model needs --as FORMAT");
+    if (c->adapters && !c->as)
+        return cli_usage(c, "--adapters needs --as FORMAT");
     return CLI_DONE;
 }
 
@@ -29,8 +31,10 @@ static json_t *record_weight(const f8_converted *x)
 {
     json_t *r = json_pack("{ss ss ss ss}", "event", "converted", "weight", x->from->module, "fate",
                           f8_fate_name(x->fate), "granularity", f8_grains[x->grain].shown);
-    if (x->fate == F8_REQUANTIZED && isfinite(x->sqnr))
+    if ((x->fate == F8_REQUANTIZED || x->fate == F8_MERGED) && isfinite(x->sqnr))
         json_object_set_new(r, "sqnr_db", json_real(x->sqnr));
+    if (isfinite(x->added))
+        json_object_set_new(r, "added_sqnr_db", json_real(x->added));
     if (x->why)
         json_object_set_new(r, "why", json_string(x->why));
     return r;
@@ -38,6 +42,12 @@ static json_t *record_weight(const f8_converted *x)
 
 static void say_weight(const f8_converted *x)
 {
+    if (x->fate == F8_MERGED && isnan(x->added))
+        cli_say(stdout, "  %s: merged, SQNR %.1f dB; the adapter adds nothing\n", x->from->module,
+                x->sqnr);
+    else if (x->fate == F8_MERGED)
+        cli_say(stdout, "  %s: merged, SQNR %.1f dB; of what the adapter adds, %.1f dB\n",
+                x->from->module, x->sqnr, x->added);
     if (x->fate == F8_REQUANTIZED)
         cli_say(stdout, "  %s: quantized again, SQNR %.1f dB: %s\n", x->from->module, x->sqnr,
                 x->why);
@@ -70,12 +80,14 @@ static void say(const cli *c, const f8_conversion *v, const char *shown, cli_jso
 /* ---- the work ---- */
 
 static bool convert(const cli *c, const f8_model_folder *from, const f8_model_folder *model,
-                    const char *shown, f8_fp8_format to, cli_json *json)
+                    const f8_adapters *adapters, const char *shown, f8_fp8_format to,
+                    cli_json *json)
 {
     f8_diag diag = {0};
     f8_conversion v = {.from = from,
                        .shown = shown,
                        .model = model,
+                       .adapters = adapters,
                        .to = to,
                        .path = c->output,
                        .list = cli_temporaries(),
@@ -90,6 +102,14 @@ static bool convert(const cli *c, const f8_model_folder *from, const f8_model_fo
     return status == F8_OK;
 }
 
+/* A name with '=' is none of a folder that exists. */
+static f8_status open_adapters(f8_adapters *a, const char *lora, const f8_weights *weights,
+                               f8_diag *diag)
+{
+    return strchr(lora, '=') && !f8_is_folder(lora) ? f8_adapters_pick(a, weights, lora, NULL, diag)
+                                                    : f8_adapters_open(a, lora, NULL, diag);
+}
+
 bool cli_convert(const cli *c, const char *from, const char *shown, f8_fp8_format to,
                  cli_json *json)
 {
@@ -99,13 +119,18 @@ bool cli_convert(const cli *c, const char *from, const char *shown, f8_fp8_forma
                                      .map = c->map.text,
                                      .n_map = c->map.n};
     f8_model_folder weights = {0}, model = {0};
+    f8_adapters adapters = {0};
     f8_diag diag = {0};
-    bool ok = f8_model_folder_open(&weights, from, c->model || to != F8_NATIVE ? NULL : &named,
-                                   NULL, &diag) == F8_OK &&
-              (!c->model || f8_model_folder_open(&model, c->model, &named, NULL, &diag) == F8_OK);
+    bool ok =
+        f8_model_folder_open(&weights, from, c->model || to != F8_NATIVE ? NULL : &named, NULL,
+                             &diag) == F8_OK &&
+        (!c->model || f8_model_folder_open(&model, c->model, &named, NULL, &diag) == F8_OK) &&
+        (!c->adapters || open_adapters(&adapters, c->adapters, &weights.weights, &diag) == F8_OK);
     if (!ok)
         cli_file_fail(&diag);
-    ok = ok && convert(c, &weights, c->model ? &model : NULL, shown, to, json);
+    ok = ok && convert(c, &weights, c->model ? &model : NULL, c->adapters ? &adapters : NULL, shown,
+                       to, json);
+    f8_adapters_close(&adapters);
     f8_model_folder_close(&model);
     f8_model_folder_close(&weights);
     return ok;

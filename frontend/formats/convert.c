@@ -15,7 +15,7 @@ enum { SHOWN = 200 };
 
 const char *f8_fate_name(f8_fate fate)
 {
-    static const char *const names[] = {"kept", "spread", "requantized", "dequantized"};
+    static const char *const names[] = {"kept", "spread", "requantized", "merged", "dequantized"};
     return names[fate];
 }
 
@@ -84,6 +84,8 @@ static f8_status measure(f8_convert_work *w, f8_converted *x)
     if (status == F8_OK) {
         f8_matrix_dequantized(&q, values, t->dim[0], t->dim[1], scale, inverse, to, &e);
         x->sqnr = e.noise > 0 ? 10 * log10(e.signal / e.noise) : INFINITY;
+        const double added = x->adapter ? f8_adapter_energy(x->adapter, t->dim) : 0;
+        x->added = added > 0 ? 10 * log10(added / e.noise) : NAN;
     }
     f8_arena_end(&memory);
     return status;
@@ -103,8 +105,13 @@ static f8_status choose_fate(f8_convert_work *w, f8_converted *x)
         x->why = f8_fp8_format_has(w->c->to, s->grain)
                      ? "all weights of the new folder get the granularity that most of them have"
                      : "the format has no scales of this granularity";
-        F8_TRY(measure(w, x));
     }
+    if (x->adapter && x->fate != F8_DEQUANTIZED) {
+        x->fate = F8_MERGED;
+        x->why = NULL;
+    }
+    if (f8_convert_is_new(x))
+        F8_TRY(measure(w, x));
     w->c->of_fate[x->fate]++;
     return F8_OK;
 }
@@ -136,7 +143,9 @@ static f8_status choose_fates(f8_convert_work *w)
     c->weight = F8_NEW_ARRAY(&c->memory, f8_converted, c->from->n_scaled + 1);
     F8_TRY(f8_arena_status(&c->memory, w->diag));
     for (size_t i = 0; i < c->from->n_scaled; i++) {
-        c->weight[c->n] = (f8_converted){.from = &c->from->scaled[i]};
+        const f8_scaled *from = &c->from->scaled[i];
+        c->weight[c->n] = (f8_converted){
+            .from = from, .adapter = f8_adapters_of(c->adapters, from->module), .added = NAN};
         F8_TRY(choose_fate(w, &c->weight[c->n++]));
     }
     for (size_t i = 0; i < c->n; i++)
@@ -145,6 +154,29 @@ static f8_status choose_fates(f8_convert_work *w)
         return FAIL(w, c->shown, "no weight can be FP8 in %s; '%s': %s", f8_fp8_format_name(c->to),
                     c->weight[0].from->module, c->weight[0].why);
     return F8_OK;
+}
+
+/* Every adapter has a weight. */
+static f8_status check_adapters(const f8_convert_work *w)
+{
+    const f8_adapters *a = w->c->adapters;
+    char name[F8_MODULE + 8], shown[SHOWN];
+    for (size_t i = 0; a && i < a->n; i++) {
+        snprintf(name, sizeof name, "%s.weight", a->adapter[i].module);
+        const f8_weight *t = f8_weights_find(&w->c->from->weights, name);
+        if (!t || t->tensor->rank != 2)
+            return FAIL(w, a->path, "there is an adapter for '%s', which is no matrix of %s",
+                        f8_st_shown(name, shown, SHOWN), w->c->shown);
+    }
+    return F8_OK;
+}
+
+/* The adapter of a tensor that is out of FP8. */
+static const f8_adapter *adapter_of(const f8_convert_work *w, const f8_weight *t)
+{
+    char module[F8_MODULE];
+    return f8_linear_of(t->name, t->tensor->rank, module) ? f8_adapters_of(w->c->adapters, module)
+                                                          : NULL;
 }
 
 /* The weight of a tensor of `from`; c->weight lies as from->scaled does. */
@@ -285,12 +317,13 @@ static void skip_head(f8_convert_work *w, const char *head)
     json_array_append_new(w->skipped, json_string(head));
 }
 
-static bool is_part_of_scaled(const f8_convert_work *w, const f8_weight *t)
+/* Whether a tensor goes into others: a scale, a state, an adapter's factor. */
+static bool is_part(const f8_convert_work *w, const f8_weight *t)
 {
     char module[F8_MODULE];
     const f8_scaled *s =
         f8_scale_of(t->name, module) ? f8_model_folder_scaled(w->c->from, module) : NULL;
-    return (s && (t == s->scale || t == s->input)) ||
+    return (s && (t == s->scale || t == s->input)) || f8_adapters_have(w->c->adapters, t) ||
            !strncmp(t->name, f8_checkpoint_prefix, strlen(f8_checkpoint_prefix));
 }
 
@@ -318,9 +351,10 @@ static f8_status list_own(f8_convert_work *w)
         const f8_converted *x = converted(w, t);
         if (x)
             add_scaled(w, x, t->name, values_dtype(f));
-        else if (!is_part_of_scaled(w, t))
-            add(w, t->name, *t->tensor, (f8_convert_source){.part = F8_PLAIN, .plain = t});
-        if (!is_part_of_scaled(w, t) && (!x || x->fate == F8_DEQUANTIZED))
+        else if (!is_part(w, t))
+            add(w, t->name, *t->tensor,
+                (f8_convert_source){.part = F8_PLAIN, .plain = t, .adapter = adapter_of(w, t)});
+        if (!is_part(w, t) && (!x || x->fate == F8_DEQUANTIZED))
             skip(w, t->name, t->tensor->rank);
     }
     return F8_OK;
@@ -368,13 +402,15 @@ static f8_status list_model(f8_convert_work *w)
             add_scaled(w, x, t->tensor->name, t->tensor->dtype);
         else
             add(w, t->tensor->name, of_type(t->tensor->dtype, t->tensor->rank, t->tensor->dim),
-                (f8_convert_source){.part = F8_PLAIN, .plain = own ? own : t});
+                (f8_convert_source){.part = F8_PLAIN,
+                                    .plain = own ? own : t,
+                                    .adapter = own ? adapter_of(w, own) : NULL});
         if (!x || x->fate == F8_DEQUANTIZED)
             skip(w, t->tensor->name, t->tensor->rank);
     }
     for (size_t i = 0; i < f->weights.n_named; i++) {
         const f8_weight *t = &f->weights.weight[i];
-        if (is_part_of_scaled(w, t))
+        if (is_part(w, t))
             continue;
         if (!model_has(w, t))
             return FAIL(
@@ -492,6 +528,7 @@ static f8_status convert(f8_convert_work *w)
     if (c->to != F8_NATIVE)
         F8_TRY(f8_model_folder_writable(c->path, w->diag));
     F8_TRY(check_others(w));
+    F8_TRY(check_adapters(w));
     F8_TRY(choose_grain(w));
     F8_TRY(choose_fates(w));
     F8_TRY(look_at_inputs(w));

@@ -4,13 +4,14 @@
 #ifndef F8_FORMATS_CONVERT_H
 #define F8_FORMATS_CONVERT_H
 
-#include "frontend/formats/folder.h"
+#include "frontend/formats/adapters.h"
 
 /* What becomes of a weight that was FP8. */
 typedef enum f8_fate {
     F8_KEPT,        /* the same codes and scales */
     F8_SPREAD,      /* the same codes; one scale stands for all blocks, or rows */
     F8_REQUANTIZED, /* other codes */
+    F8_MERGED,      /* other codes: an adapter is added to the values */
     F8_DEQUANTIZED, /* values: the format, or its loaders, can't have it */
     F8_N_FATES
 } f8_fate;
@@ -18,9 +19,11 @@ typedef enum f8_fate {
 typedef struct f8_converted {
     const f8_scaled *from;
     f8_fate fate;
-    f8_grain grain;  /* of the new scales */
-    float input;     /* the scale of the linear's input; 0: no file has it */
-    double sqnr;     /* F8_REQUANTIZED: of the new values to the old ones, in dB */
+    f8_grain grain;            /* of the new scales */
+    float input;               /* the scale of the linear's input; 0: no file has it */
+    const f8_adapter *adapter; /* NULL: none */
+    double sqnr;     /* other codes: of the new values to those that were quantized, in dB */
+    double added;    /* F8_MERGED: the same noise to what the adapter adds, in dB; NaN: it adds 0 */
     const char *why; /* F8_REQUANTIZED, F8_DEQUANTIZED */
 } f8_converted;
 
@@ -31,6 +34,7 @@ typedef struct f8_conversion {
      * dtypes where they are not FP8, its config.json and its other files. It was opened with maps
      * that give its tensors the names of `from`. NULL: `from` is that folder. */
     const f8_model_folder *model;
+    const f8_adapters *adapters; /* added to weights of `from`; NULL: none */
     f8_fp8_format to;
     const char *path; /* the folder to write; native: the file */
     uint64_t most;    /* bytes of tensors in a file; 0: 5 GB */
@@ -46,9 +50,9 @@ typedef struct f8_conversion {
     f8_arena memory;
 } f8_conversion;
 
-/* Write the folder. F8_ERR_INPUT: the format has no room for these weights, or the model and the
- * weights do not go together; then nothing is written. End c in any case, once the diag is
- * rendered. */
+/* Write the folder. F8_ERR_INPUT: the format has no room for these weights, or the model, the
+ * weights and the adapters do not go together; then nothing is written. End c in any case, once the
+ * diag is rendered. */
 f8_status f8_convert(f8_conversion *c, f8_diag *diag);
 void f8_conversion_end(f8_conversion *c);
 const char *f8_fate_name(f8_fate fate);

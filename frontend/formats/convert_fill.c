@@ -7,6 +7,11 @@
 
 /* ---- weights that are quantized again ---- */
 
+bool f8_convert_is_new(const f8_converted *x)
+{
+    return x->fate == F8_REQUANTIZED || x->fate == F8_MERGED;
+}
+
 f8_quantizer f8_convert_quantizer(const f8_convert_work *w, const f8_converted *x)
 {
     return (f8_quantizer){.grain = f8_grain_covers(w->grain, x->from->rows_are_inputs),
@@ -14,7 +19,15 @@ f8_quantizer f8_convert_quantizer(const f8_convert_work *w, const f8_converted *
                           .mx = w->grain == F8_BY_MX};
 }
 
-/* The values of a weight and the new scales: factors and their inverses. */
+/* The values of a weight with what its adapter adds. */
+static f8_status values_of(const f8_converted *x, f8_arena *memory, float *to, f8_diag *diag)
+{
+    F8_TRY(f8_model_folder_values(x->from, memory, to, diag));
+    return x->adapter ? f8_adapter_add(x->adapter, x->from->codes->tensor->dim, memory, to, diag)
+                      : F8_OK;
+}
+
+/* The scales are factors and their inverses. */
 f8_status f8_convert_again(const f8_convert_work *w, const f8_converted *x, f8_arena *memory,
                            float **values, float **scale, float **inverse, f8_diag *diag)
 {
@@ -25,7 +38,7 @@ f8_status f8_convert_again(const f8_convert_work *w, const f8_converted *x, f8_a
     *scale = F8_NEW_ARRAY(memory, float, (size_t)n + 1);
     *inverse = F8_NEW_ARRAY(memory, float, (size_t)n + 1);
     F8_TRY(f8_arena_status(memory, diag));
-    F8_TRY(f8_model_folder_values(x->from, memory, *values, diag));
+    F8_TRY(values_of(x, memory, *values, diag));
     f8_matrix_amax(q.grain, *values, t->dim[0], t->dim[1], *scale);
     f8_scales_of(&q, *scale, n, *scale, *inverse);
     return F8_OK;
@@ -44,11 +57,11 @@ static void put_numbers(f8_st_dtype dtype, void *to, const float *x, int64_t n)
             ((uint16_t *)to)[i] = f8_f32_to_f16(x[i]);
 }
 
-static f8_status fill_plain(const f8_st_tensor *t, const f8_weight *from, f8_arena *memory,
-                            void *to, f8_diag *diag)
+static f8_status fill_plain(const f8_st_tensor *t, const f8_weight *from, const f8_adapter *adapter,
+                            f8_arena *memory, void *to, f8_diag *diag)
 {
     const int64_t n = f8_weight_elements(from->tensor);
-    if (from->tensor->dtype == t->dtype)
+    if (from->tensor->dtype == t->dtype && !adapter)
         return f8_st_read(from->file, from->tensor, to, diag);
     if (t->dtype != F8_ST_F32 && t->dtype != F8_ST_BF16 && t->dtype != F8_ST_F16)
         return f8_file_fail(diag, F8_ERR_INPUT, from->file->in.path,
@@ -57,17 +70,19 @@ static f8_status fill_plain(const f8_st_tensor *t, const f8_weight *from, f8_are
     float *x = F8_NEW_ARRAY(memory, float, (size_t)n + 1);
     F8_TRY(f8_arena_status(memory, diag));
     F8_TRY(f8_weight_values(from, memory, x, diag));
+    if (adapter)
+        F8_TRY(f8_adapter_add(adapter, t->dim, memory, x, diag));
     put_numbers(t->dtype, to, x, n);
     return F8_OK;
 }
 
-static f8_status fill_values(const f8_st_tensor *t, const f8_scaled *s, f8_arena *memory, void *to,
-                             f8_diag *diag)
+static f8_status fill_values(const f8_st_tensor *t, const f8_converted *from, f8_arena *memory,
+                             void *to, f8_diag *diag)
 {
-    const int64_t n = f8_weight_elements(s->codes->tensor);
+    const int64_t n = f8_weight_elements(from->from->codes->tensor);
     float *x = F8_NEW_ARRAY(memory, float, (size_t)n + 1);
     F8_TRY(f8_arena_status(memory, diag));
-    F8_TRY(f8_model_folder_values(s, memory, x, diag));
+    F8_TRY(values_of(from, memory, x, diag));
     put_numbers(t->dtype, to, x, n);
     return F8_OK;
 }
@@ -78,7 +93,7 @@ static f8_status fill_codes(const f8_convert_work *w, const f8_converted *x, f8_
     const f8_weight *codes = x->from->codes;
     const f8_quantizer q = f8_convert_quantizer(w, x);
     float *values, *scale, *inverse;
-    if (x->fate != F8_REQUANTIZED)
+    if (!f8_convert_is_new(x))
         return f8_st_read(codes->file, codes->tensor, to, diag);
     F8_TRY(f8_convert_again(w, x, memory, &values, &scale, &inverse, diag));
     f8_matrix_encode(&q, values, codes->tensor->dim[0], codes->tensor->dim[1], scale, to);
@@ -99,7 +114,7 @@ static f8_status fill_scales(const f8_convert_work *w, const f8_converted *x, co
 {
     float *values, *scale, *inverse;
     int64_t n;
-    if (x->fate == F8_REQUANTIZED) {
+    if (f8_convert_is_new(x)) {
         const f8_quantizer q = f8_convert_quantizer(w, x);
         const int64_t *dim = x->from->codes->tensor->dim;
         F8_TRY(f8_convert_again(w, x, memory, &values, &scale, &inverse, diag));
@@ -128,11 +143,11 @@ f8_status f8_convert_fill(void *user, size_t index, void *to, f8_diag *diag)
     f8_arena memory; /* of one tensor at a time */
     f8_arena_init(&memory, &w->c->memory.allocator);
     switch (s->part) {
-    case F8_PLAIN: status = fill_plain(t, s->plain, &memory, to, diag); break;
+    case F8_PLAIN: status = fill_plain(t, s->plain, s->adapter, &memory, to, diag); break;
     case F8_CODES: status = fill_codes(w, s->weight, &memory, to, diag); break;
     case F8_SCALES: status = fill_scales(w, s->weight, t, &memory, to, diag); break;
     case F8_INPUT_SCALE: memcpy(to, &s->weight->input, sizeof s->weight->input); break;
-    case F8_VALUES: status = fill_values(t, s->weight->from, &memory, to, diag); break;
+    case F8_VALUES: status = fill_values(t, s->weight, &memory, to, diag); break;
     }
     f8_arena_end(&memory);
     return status;

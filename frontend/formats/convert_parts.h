@@ -13,6 +13,7 @@ typedef struct f8_convert_source {
     f8_part part;
     const f8_weight *plain;     /* F8_PLAIN */
     const f8_converted *weight; /* the others */
+    const f8_adapter *adapter;  /* F8_PLAIN: added to it; NULL: none */
 } f8_convert_source;
 
 typedef struct f8_convert_work {
@@ -27,9 +28,10 @@ typedef struct f8_convert_work {
     f8_checkpoint_names names; /* of the scales that a native file has of activations */
 } f8_convert_work;
 
-/* How a weight is quantized again. */
+/* Whether a weight is quantized again. And how. */
+bool f8_convert_is_new(const f8_converted *x);
 f8_quantizer f8_convert_quantizer(const f8_convert_work *w, const f8_converted *x);
-/* The values of a weight, and the new scales: factors and their inverses. */
+/* The values of a weight with its adapter, and the new scales: factors and their inverses. */
 f8_status f8_convert_again(const f8_convert_work *w, const f8_converted *x, f8_arena *memory,
                            float **values, float **scale, float **inverse, f8_diag *diag);
 /* The bytes of tensor `index` of the new folder; `user` is the work. */

@@ -26,13 +26,13 @@ static f8_status read_json(const char *path, f8_arena *memory, json_t **out, f8_
                         *out ? "" : f8_st_shown(error.text, shown, sizeof shown), error.line);
 }
 
-/* Reads ROOT/NAME if it is there. */
-static f8_status read_config(f8_model_folder *f, const char *name, json_t **out, f8_diag *diag)
+f8_status f8_folder_json(const char *folder, const char *name, f8_arena *memory, json_t **out,
+                         f8_diag *diag)
 {
     struct stat info;
-    const char *path = f8_arena_printf(&f->memory, "%s/%s", f->root, name);
-    F8_TRY(f8_arena_status(&f->memory, diag));
-    return stat(path, &info) ? F8_OK : read_json(path, &f->memory, out, diag);
+    const char *path = f8_arena_printf(memory, "%s/%s", folder, name);
+    F8_TRY(f8_arena_status(memory, diag));
+    return stat(path, &info) ? F8_OK : read_json(path, memory, out, diag);
 }
 
 static f8_status open_weights(f8_model_folder *f, const fp8c_load_options *o, f8_diag *diag)
@@ -180,8 +180,8 @@ f8_status f8_model_folder_open(f8_model_folder *f, const char *path, const fp8c_
     if (f8_is_folder(path))
         f->root = path;
     if (f->root) {
-        F8_TRY(read_config(f, "config.json", &f->config, diag));
-        F8_TRY(read_config(f, "hf_quant_config.json", &f->modelopt, diag));
+        F8_TRY(f8_folder_json(path, "config.json", &f->memory, &f->config, diag));
+        F8_TRY(f8_folder_json(path, "hf_quant_config.json", &f->memory, &f->modelopt, diag));
         const json_t *own = json_object_get(f->config, "quantization_config");
         f->declared =
             f8_declared_read(own, false, f8_arena_printf(&f->memory, "%s/config.json", path));

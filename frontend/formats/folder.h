@@ -73,6 +73,11 @@ f8_status f8_model_folder_values(const f8_scaled *s, f8_arena *memory, float *to
 f8_status f8_model_folder_scales(const f8_scaled *s, f8_arena *memory, float **scales, int64_t *n,
                                  f8_diag *diag);
 
+/* The JSON object of FOLDER/NAME, which the caller releases; *out stays NULL if there is no such
+ * file. `memory` holds its path. */
+f8_status f8_folder_json(const char *folder, const char *name, f8_arena *memory, json_t **out,
+                         f8_diag *diag);
+
 /* ---- declared.c ---- */
 
 /* What a quantization_config, or hf_quant_config.json, says. `file` is for messages. */

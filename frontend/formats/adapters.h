@@ -1,0 +1,53 @@
+/* LoRA's adapters, and what they add to weights: W + FACTOR B A (Hu et al. 2021, "LoRA: Low-Rank
+ * Adaptation of Large Language Models", section 4.1). Internal to frontend/. */
+#ifndef F8_FORMATS_ADAPTERS_H
+#define F8_FORMATS_ADAPTERS_H
+
+#include "frontend/formats/folder.h"
+
+/* How the factors lie. */
+typedef enum f8_adapter_kind {
+    F8_ADAPTER_OUT_IN, /* A [r, in], B [out, r], beside a weight [out, in] */
+    F8_ADAPTER_IN_OUT, /* the same beside a weight [in, out] (peft's fan_in_fan_out) */
+    F8_ADAPTER_TEXT    /* of a text of fp8c's: as the weight lies, A B or B A */
+} f8_adapter_kind;
+
+typedef struct f8_adapter {
+    const char *module; /* the linear that it stands beside, without ".weight" */
+    const f8_weight *a, *b;
+    float *a_values, *b_values; /* all finite */
+    double factor;
+    f8_adapter_kind kind;
+} f8_adapter;
+
+typedef struct f8_adapters {
+    const char *path;    /* what messages call them */
+    f8_adapter *adapter; /* by module */
+    size_t n;
+    f8_weights weights; /* a folder's own */
+    f8_arena memory;
+} f8_adapters;
+
+/* The adapters of a folder that peft's save_pretrained wrote. F8_ERR_INPUT: a file is not as
+ * described; or a product of two factors is not all that is added to W (DoRA, biases, ...). */
+f8_status f8_adapters_open(f8_adapters *a, const char *folder, const f8_allocator *allocator,
+                           f8_diag *diag);
+/* Adapters among `weights`, which must outlive them. `pattern` is "WEIGHT=A,B" or
+ * "WEIGHT=A,B,FACTOR". A * of WEIGHT stands for any text, and A and B have as many. F8_ERR_INPUT:
+ * it has another form, or names no weight with both. */
+f8_status f8_adapters_pick(f8_adapters *a, const f8_weights *weights, const char *pattern,
+                           const f8_allocator *allocator, f8_diag *diag);
+/* Close a in any case, once the diag is rendered. One that is all zeros is fine. */
+void f8_adapters_close(f8_adapters *a);
+
+const f8_adapter *f8_adapters_of(const f8_adapters *a, const char *module); /* NULL: none */
+/* Whether a tensor is a factor of one. */
+bool f8_adapters_have(const f8_adapters *a, const f8_weight *t);
+/* Adds FACTOR B A to the values of a weight, [dim[0], dim[1]]. F8_ERR_INPUT: the factors do not go
+ * with these dims. */
+f8_status f8_adapter_add(const f8_adapter *x, const int64_t *dim, f8_arena *memory, float *values,
+                         f8_diag *diag);
+/* The sum of the squares of what it adds, where it fits; else 0. */
+double f8_adapter_energy(const f8_adapter *x, const int64_t *dim);
+
+#endif
