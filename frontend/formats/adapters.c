@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "frontend/formats/adapters_parts.h"
+#include "ir/base/format.h"
 
 enum { SHOWN = 200 };
 
@@ -192,10 +193,30 @@ typedef struct sides {
     double factor;
 } sides;
 
+/* A number such as 2, -0.5 or 1e-3, and nothing after it. */
+static bool read_number(const char *text, double *to)
+{
+    static const char digits[] = "0123456789";
+    const char *at = text + (*text == '-');
+    size_t n = strspn(at, digits);
+    at += n;
+    if (*at == '.') {
+        const size_t more = strspn(++at, digits);
+        at += more;
+        n += more;
+    }
+    if (n && (*at == 'e' || *at == 'E')) {
+        at += 1 + (at[1] == '-' || at[1] == '+');
+        n = strspn(at, digits);
+        at += n;
+    }
+    *to = f8_number(text);
+    return n && !*at && isfinite(*to);
+}
+
 /* Cuts "WEIGHT=A,B,FACTOR" up. */
 static bool cut(char *text, sides *s)
 {
-    char *end;
     *s = (sides){.weight = text, .a = strchr(text, '='), .factor = 1};
     if (!s->a)
         return false;
@@ -207,8 +228,7 @@ static bool cut(char *text, sides *s)
     char *factor = strchr(s->b, ',');
     if (factor) {
         *factor++ = 0;
-        s->factor = strtod(factor, &end);
-        if (end == factor || *end || !isfinite(s->factor))
+        if (!read_number(factor, &s->factor))
             return false;
     }
     const size_t stars = f8_weights_stars(s->weight);

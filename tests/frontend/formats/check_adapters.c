@@ -304,9 +304,13 @@ START_TEST(of_a_text)
     f8_cli_fails(F8_CLI("weights", p.file, "--as", "native", "--adapters", "*.weight=lora.*.a,b",
                         "-o", p.out),
                  1, "as many * in each name");
-    f8_cli_fails(F8_CLI("weights", p.file, "--as", "native", "--adapters",
-                        "*.weight=lora.*.a,lora.*.b,two", "-o", p.out),
-                 1, "--adapters takes");
+    static const char *const factors[] = {"two", "", "1x", "1e", ".", "1e999", "--1", "2,3"};
+    for (int i = 0; i < 8; i++) {
+        char names[PATH];
+        snprintf(names, sizeof names, "*.weight=lora.*.a,lora.*.b,%s", factors[i]);
+        f8_cli_fails(F8_CLI("weights", p.file, "--as", "native", "--adapters", names, "-o", p.out),
+                     1, "--adapters takes");
+    }
     f8_cli_fails(
         F8_CLI("weights", p.file, "--as", "native", "--adapters", "*.weight=x.*,y.*", "-o", p.out),
         1, "no matrix NAME.weight is called so and has both factors");
