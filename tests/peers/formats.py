@@ -4,9 +4,11 @@ write.
 usage: python3 tests/peers/formats.py BUILD/fp8c      needs the packages transformers (5 and later), compressed_tensors,
                                                       torch, safetensors, numpy, accelerate
 
-1. A Llama with grouped queries and a head of its own, and a GPT-2, whose linears are Conv1D: a training begins with
-   transformers' folder, and `export --as` writes what it has learned. transformers loads the folder, with no missing and
-   no unexpected tensor. Its loss is fp8c's with the same values: the folder converted to fp8c's own file.
+1. A Llama with grouped queries and a head of its own, a Qwen3, which has norms of queries and keys and a tied head, and
+   a GPT-2, whose linears are Conv1D: a training begins with transformers' folder, and `export --as` writes what it has
+   learned. transformers loads the folder, with no missing and no unexpected tensor. Its loss is fp8c's with the same
+   values: the folder converted to fp8c's own file. Of a BERT, which is exported as transformers made it, the hidden
+   states are compared.
 2. Where nothing is quantized again, that loss is also the one of what `export` writes without --as, to the bit.
 3. transformers quantizes and saves a Llama, with F32 scales and with E8M0's; compressed-tensors does so by tensor,
    channel and block. `weights` finds nothing wrong with these, and converts them.
@@ -29,8 +31,9 @@ import transformers
 from compressed_tensors.compressors import ModelCompressor
 from compressed_tensors.quantization import QuantizationConfig, apply_quantization_config
 from safetensors.torch import load_file
-from transformers import (AutoModelForCausalLM, CompressedTensorsConfig, FineGrainedFP8Config, GPT2Config,
-                          GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM)
+from transformers import (AutoModel, AutoModelForCausalLM, BertConfig, BertModel, CompressedTensorsConfig,
+                          FineGrainedFP8Config, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, Qwen3Config,
+                          Qwen3ForCausalLM)
 from transformers.quantizers.quantizer_finegrained_fp8 import FineGrainedFP8HfQuantizer
 
 SEED = 1
@@ -39,8 +42,11 @@ SEED = 1
 # rounding errors are independent; the loss is a mean over tokens of what such sums give. Three times that. The smallest
 # mistake of a format, two blocks with each other's scales, moves the loss by ten times as much: see `moved`.
 NEAR = 4e-6
-LLAMA, GPT = "frontend/models/llama_block.f8", "frontend/models/gpt2_124m.f8"
+# Elements of hidden states, which are of the order of 1, after two layers of such sums.
+NEAR_HIDDEN = 4e-6
+LLAMA, GPT, BERT = "frontend/models/llama_block.f8", "frontend/models/gpt2_124m.f8", "tests/models/bert.f8"
 LLAMA_DIMS = "-D B=2 -D T=32 -D C=256 -D F=512".split()
+BERT_DIMS = "-D B=2 -D T=16 -D C=128 -D F=256".split()
 GPT_DIMS = "-D B=2 -D T=16 -D C=128 -D H=2 -D L=2 -D V=256".split()
 
 
@@ -62,8 +68,8 @@ class Case:
         self.base, self.checkpoint = folder / "base", folder / "checkpoint.safetensors"
         model.save_pretrained(self.base)
         (self.base / "tokenizer_config.json").write_text("{}")
-        run(fp8c, "train", text, *dims, "--data", "README.md", "--weights", self.base / "model.safetensors", "--steps",
-            "4", "--recipe", "delayed", "--save", self.checkpoint)
+        run(fp8c, "train", text, *dims, "--data", folder.parent / "text", "--weights", self.base / "model.safetensors",
+            "--steps", "4", "--recipe", "delayed", "--save", self.checkpoint)
         self.tokens = tokens
         np.save(folder / "tokens.npy", np.ascontiguousarray(tokens[:, :-1]))
         np.save(folder / "targets.npy", np.ascontiguousarray(tokens[:, 1:]))
@@ -82,12 +88,14 @@ class Case:
         return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), t[:, 1:].reshape(-1)).item()
 
 
-def load(folder, how):
+def load(folder, how, kind=AutoModelForCausalLM):
     """The model, its values in float32, and whatever was missing or not expected."""
     config = FineGrainedFP8Config(dequantize=True) if how == "hf-fp8" else CompressedTensorsConfig(dequantize=True)
-    model, info = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, dtype=torch.float32,
-                                                       quantization_config=config)
-    return model, {k: v for k, v in info.items() if v}
+    model, info = kind.from_pretrained(folder, output_loading_info=True, dtype=torch.float32,
+                                       quantization_config=config)
+    # What is loaded dequantized has no place for the scale of an input.
+    wrong = {k: [n for n in v if not str(n).endswith(".input_scale")] for k, v in info.items()}
+    return model, {k: v for k, v in wrong.items() if v}
 
 
 def check_loads(case, recipe, how):
@@ -98,9 +106,7 @@ def check_loads(case, recipe, how):
     assert fates and "dequantized" not in fates, fates
     is_sound(fp8c, out)
     model, wrong = load(out, how)
-    # What is loaded dequantized has no place for the scale of an input.
-    wrong = {k: [n for n in v if not n.endswith(".input_scale")] for k, v in wrong.items()}
-    assert not any(wrong.values()), (recipe, how, wrong)
+    assert not wrong, (recipe, how, wrong)
     again = case.folder / "again.safetensors"
     run(fp8c, "weights", out, "--as", "native", "-o", again, *case.maps)
     own, peer = case.own_loss(again), case.peer_loss(model)
@@ -110,6 +116,55 @@ def check_loads(case, recipe, how):
         assert case.own_loss(again) == own, (recipe, how)
     print(f"{case.text}: {recipe} as {how}: loss {own:.7g}, transformers {peer:.7g}")
     return out
+
+
+def check_bert(fp8c, work):
+    """Queries, keys and values have biases, and the pooler is no part of fp8c's text."""
+    config = BertConfig(vocab_size=120, hidden_size=128, num_hidden_layers=2, num_attention_heads=2,
+                        intermediate_size=256, max_position_embeddings=24)
+    torch.manual_seed(SEED)
+    BertModel(config).save_pretrained(work / "bert")
+    tokens, types = np.random.default_rng(SEED).integers(0, (120, 2), (2, 16, 2), np.int32).transpose(2, 0, 1)
+    np.save(work / "tokens.npy", np.ascontiguousarray(tokens))
+    np.save(work / "types.npy", np.ascontiguousarray(types))
+    for how in ("hf-fp8", "compressed-tensors"):
+        for recipe in ("block", "current", "rowwise"):
+            out, again = work / f"bert-{recipe}-{how}", work / "bert.safetensors"
+            run(fp8c, "export", BERT, *BERT_DIMS, "--weights", work / "bert", "--ignore", "pooler.*", "--recipe",
+                recipe, "--as", how, "--model", work / "bert", "-o", out)
+            is_sound(fp8c, out)
+            model, wrong = load(out, how, AutoModel)
+            assert not wrong, (recipe, how, wrong)
+            with torch.no_grad():
+                peer = model(torch.tensor(tokens).long(), token_type_ids=torch.tensor(types).long()).last_hidden_state
+            run(fp8c, "weights", out, "--as", "native", "--ignore", "pooler.*", "-o", again)
+            run(fp8c, "run", BERT, *BERT_DIMS, "--recipe", "f32", "--weights", again, "--input",
+                f"tokens={work}/tokens.npy", "--input", f"types={work}/types.npy", "--output",
+                f"hidden={work}/hidden.npy")
+            off = np.abs(np.load(work / "hidden.npy") - peer.numpy()).max()
+            assert off < NEAR_HIDDEN, (recipe, how, off)
+            print(f"{BERT}: {recipe} as {how}: hidden states differ by {off:.1e}")
+
+
+def qwen(work):
+    """Llama's text with what Qwen3 has besides. Heads are of 64 elements."""
+    text = pathlib.Path(LLAMA).read_text()
+    for before, after in (
+            ("  param model.layers.{l}.post_attention", "".join(
+                f"  param model.layers.{{l}}.self_attn.{n}_norm.weight: f32[D] ones\n" for n in "qk") +
+             "  param model.layers.{l}.post_attention"),
+            ("param lm_head.weight: f32[V, C] normal(0.02)\n", ""), ("lm_head.weight", "model.embed_tokens.weight"),
+            ('"lm_head"', '"model.embed_tokens"'),
+            *((f"rope(%{n})", f"rope(reshape(rmsnorm(reshape(%{n}) {{shape = [B, T, {h}, D]}}, "
+               f"model.layers.{{l}}.self_attn.{n}_norm.weight) {{eps = 1e-5}}) {{shape = [B, T, {h}*D]}})")
+              for n, h in (("q", "H"), ("k", "KV")))):
+        assert before in text, before
+        text = text.replace(before, after)
+    (work / "qwen3.f8").write_text(text)
+    config = Qwen3Config(hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_attention_heads=4,
+                         num_key_value_heads=2, head_dim=64, vocab_size=256, tie_word_embeddings=True,
+                         max_position_embeddings=128, rms_norm_eps=1e-5)
+    return work / "qwen3.f8", config
 
 
 def moved(case, folder):
@@ -176,7 +231,7 @@ def check_compressed_files(fp8c, work, strategy):
 def llama():
     return LlamaConfig(hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_attention_heads=4,
                        num_key_value_heads=2, vocab_size=256, tie_word_embeddings=False, max_position_embeddings=128,
-                       rms_norm_eps=1e-5)
+                       rms_norm_eps=1e-5, initializer_range=0.08)  # large, so that each scale counts in the loss
 
 
 def main(fp8c):
@@ -184,7 +239,9 @@ def main(fp8c):
     warnings.simplefilter("ignore")  # that a config's own settings win
     with tempfile.TemporaryDirectory() as name:
         work = pathlib.Path(name)
-        text = np.frombuffer(pathlib.Path("README.md").read_bytes()[1000:1066], np.uint8).astype(np.int32)
+        data = np.random.default_rng(SEED).choice(256, 40000, p=np.arange(256, 0, -1) / (128 * 257)).astype(np.uint8)
+        (work / "text").write_bytes(data.tobytes())
+        text = data[1000:1066].astype(np.int32)
         torch.manual_seed(SEED)
         (work / "llama").mkdir()
         case = Case(fp8c, work / "llama", LLAMA, LLAMA_DIMS, LlamaForCausalLM(llama()), text.reshape(2, 33))
@@ -195,6 +252,13 @@ def main(fp8c):
                     least = moved(case, out)
                     assert least > 5 * NEAR, least  # where scales differ by a few percent, as here
                     check_transformers_files(fp8c, case.base, work)
+        own, config = qwen(work)
+        (work / "qwen").mkdir()
+        case = Case(fp8c, work / "qwen", own, LLAMA_DIMS, Qwen3ForCausalLM(config), text.reshape(2, 33))
+        for how in ("hf-fp8", "compressed-tensors"):
+            for recipe in ("block", "current", "rowwise"):
+                check_loads(case, recipe, how)
+        check_bert(fp8c, work)
         for strategy in ("tensor", "channel", "block"):
             check_compressed_files(fp8c, work, strategy)
         gpt = GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=16, n_embd=128, n_layer=2, n_head=2,
