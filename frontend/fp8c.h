@@ -5,6 +5,7 @@
  *     fp8c_train.h     a training run: data, steps, guards, a folder to go on from
  *     fp8c_tune.h      choosing by measuring: recipes, and ways to compute
  *     fp8c_diagnose.h  figures, decisions, memory, statistics, guards, ops, files
+ *     fp8c_weights.h   FP8 weights in the formats of other stacks
  *     fp8c_machine.h   what the machine has, whether it computes right, its health
  *
  * A whole program:

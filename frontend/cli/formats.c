@@ -102,14 +102,6 @@ static bool convert(const cli *c, const f8_model_folder *from, const f8_model_fo
     return status == F8_OK;
 }
 
-/* A name with '=' is none of a folder that exists. */
-static f8_status open_adapters(f8_adapters *a, const char *lora, const f8_weights *weights,
-                               f8_diag *diag)
-{
-    return strchr(lora, '=') && !f8_is_folder(lora) ? f8_adapters_pick(a, weights, lora, NULL, diag)
-                                                    : f8_adapters_open(a, lora, NULL, diag);
-}
-
 bool cli_convert(const cli *c, const char *from, const char *shown, f8_fp8_format to,
                  cli_json *json)
 {
@@ -121,11 +113,11 @@ bool cli_convert(const cli *c, const char *from, const char *shown, f8_fp8_forma
     f8_model_folder weights = {0}, model = {0};
     f8_adapters adapters = {0};
     f8_diag diag = {0};
-    bool ok =
-        f8_model_folder_open(&weights, from, c->model || to != F8_NATIVE ? NULL : &named, NULL,
-                             &diag) == F8_OK &&
-        (!c->model || f8_model_folder_open(&model, c->model, &named, NULL, &diag) == F8_OK) &&
-        (!c->adapters || open_adapters(&adapters, c->adapters, &weights.weights, &diag) == F8_OK);
+    bool ok = f8_model_folder_open(&weights, from, c->model || to != F8_NATIVE ? NULL : &named,
+                                   NULL, &diag) == F8_OK &&
+              (!c->model || f8_model_folder_open(&model, c->model, &named, NULL, &diag) == F8_OK) &&
+              (!c->adapters ||
+               f8_adapters_find(&adapters, c->adapters, &weights.weights, NULL, &diag) == F8_OK);
     if (!ok)
         cli_file_fail(&diag);
     ok = ok && convert(c, &weights, c->model ? &model : NULL, c->adapters ? &adapters : NULL, shown,

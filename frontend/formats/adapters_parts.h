@@ -4,7 +4,8 @@
 
 #include "frontend/formats/adapters.h"
 
-void f8_adapters_begin(f8_adapters *a, const char *path, const f8_allocator *allocator);
+/* Those of the folder a->path. (adapters_peft.c) */
+f8_status f8_adapters_of_folder(f8_adapters *a, f8_diag *diag);
 /* Sorts the adapters and reads their factors. */
 f8_status f8_adapters_finish(f8_adapters *a, f8_diag *diag);
 

@@ -184,11 +184,9 @@ static f8_status open_with(f8_adapters *a, json_t **config, f8_diag *diag)
     return list(a, *config, diag);
 }
 
-f8_status f8_adapters_open(f8_adapters *a, const char *folder, const f8_allocator *allocator,
-                           f8_diag *diag)
+f8_status f8_adapters_of_folder(f8_adapters *a, f8_diag *diag)
 {
     json_t *config = NULL;
-    f8_adapters_begin(a, folder, allocator);
     const f8_status status = open_with(a, &config, diag);
     json_decref(config);
     return status;

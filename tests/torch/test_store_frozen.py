@@ -732,6 +732,26 @@ class Exporting(BackendTest):
                     with torch.no_grad():
                         self.assertEqual(float(stored(**tokens()).loss), float(again(**tokens()).loss))
 
+    def test_other_formats(self) -> None:
+        """compressed-tensors and modelopt have the codes and scales that a native file has; in one file and in
+        several."""
+        for form, recipe in (("compressed-tensors", "block"), ("compressed-tensors", "rowwise"),
+                             ("compressed-tensors", "current"), ("compressed-tensors", "mxfp8"), ("modelopt", "block"),
+                             ("modelopt", "rowwise")):
+            for most in (10**9, 10**5):
+                with self.subTest(form=form, recipe=recipe, most=most):
+                    model, out = llama(), os.path.join(self.place, f"{form}-{recipe}-{most}")
+                    rules = ['"lm_head" = bf16']
+                    store_frozen(model, recipe, rules=rules)
+                    self.assertEqual(len(export_fp8(model, out, form, recipe=recipe, rules=rules, most=most).stored), 14)
+                    self.assertIn(f": {form}, 14 weights in FP8", said := command("weights", out))
+                    self.assertIn("nothing wrong", said)
+                    again = llama(7)
+                    store_frozen(again, folder=out)
+                    for (name, a), (other, b) in zip(model.state_dict().items(), again.state_dict().items(), strict=True):
+                        self.assertEqual((name, bits(a)), (other, bits(b)))
+        self.assertFalse([n for n in os.listdir(self.place) if n.endswith(".tmp")])
+
     def test_compiled(self) -> None:
         """A model that was trained under the backend, with its parameters as they are."""
         torch.manual_seed(0)
@@ -778,7 +798,11 @@ class Exporting(BackendTest):
         adapted = peft.get_peft_model(llama(), peft.LoraConfig(target_modules=["q_proj"]))
         out = os.path.join(self.place, "out")
         cases: list[tuple[torch.nn.Module, str, dict[str, Any], type[Exception], str]] = [
-            (model, out, {"as_": "modelopt"}, ValueError, "fp8c weights OUT"),
+            (model, out, {"as_": "gguf"}, ValueError, "is none of hf-fp8, native"),
+            (model, out, {"as_": "modelopt", "recipe": "current"}, ValueError, "a scale for the input of each linear"),
+            (chain((128, 128, 128)), out, {"as_": "compressed-tensors", "rules": ['"0" = rowwise']}, ValueError,
+             "scales of one kind: . by "),
+            (infinite, out, {"as_": "compressed-tensors"}, ValueError, "Inf or a NaN"),
             (model, full, {}, FileExistsError, "there already"),
             (rows, out, {}, ValueError, "hf-fp8 has blocks alone"),
             (infinite, out, {}, ValueError, "Inf or a NaN"),

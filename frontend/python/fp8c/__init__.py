@@ -30,12 +30,13 @@ from .program import INPUT, OUTPUT, Program, Saved
 from .records import Position
 from .tensors import Tensor, View, Views
 from .training import Training
+from .weights import convert_weights
 
 __version__ = ".".join(map(str, VERSION))
 __all__ = ["INPUT", "OUTPUT", "Arena", "Calibration", "CancelledError", "Closed", "Comm", "Context",
            "Doctor", "Error", "FileError", "InputError", "InternalError", "Lender", "LibraryError",
            "Module", "OutOfMemoryError", "Position", "Program", "Saved", "Side", "Status", "Tensor",
-           "Training", "UnsupportedError", "Verdict", "View", "Views", "compile_options", "default_context", "op",
-           "open_options", "ops"]
+           "Training", "UnsupportedError", "Verdict", "View", "Views", "compile_options",
+           "convert_weights", "default_context", "op", "open_options", "ops"]
 
 warn_of_missing()

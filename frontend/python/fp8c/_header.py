@@ -372,6 +372,17 @@ class LoadOptions(Structure):
                 ("n_allow_missing", size), ("scales", ptr), ("report", ReportFn), ("user", ptr)]
 
 
+class Converted(Structure):
+    _fields_ = [("weight", text), ("fate", text), ("granularity", text), ("why", text), ("sqnr", f64),
+                ("added", f64)]
+
+
+class ConvertOptions(Structure):
+    _fields_ = [("struct_size", size), ("from", text), ("format", text), ("out", text), ("model", text),
+                ("adapters", text), ("most", i64), ("ignore", ptr), ("n_ignore", size), ("map", ptr),
+                ("n_map", size), ("report", ReportFn), ("user", ptr)]
+
+
 class Carried(Structure):
     _fields_ = [("struct_size", size), ("carried", i64), ("missing", i64), ("left", i64)]
 
@@ -643,6 +654,7 @@ FUNCTIONS = {
     "program_save": (status, ptr, text, ptr),
     "program_load": (status, ptr, text, i32, ptr),
     "program_load_weights": (status, ptr, ptr),
+    "convert_weights": (status, ptr, ptr),
     "program_element": (text, ptr, i32, i64, i32),
     "program_carry": (status, ptr, ptr, ptr),
     "program_stored": (status, ptr, i32, ptr),

@@ -242,6 +242,16 @@ class LoadItem(NamedTuple):
     detail: str | None
 
 
+class Converted(NamedTuple):
+    """fate: "kept", "spread", "requantized", "merged" or "dequantized". sqnr, added: dB; NaN: there is none."""
+    weight: str
+    fate: str
+    granularity: str
+    why: str | None
+    sqnr: float
+    added: float
+
+
 class CacheInfo(NamedTuple):
     folder: str | None
     why_not: str | None

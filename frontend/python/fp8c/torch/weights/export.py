@@ -20,7 +20,7 @@ from .linear import StoredLinear
 from .quantize import quantized, recipes_of
 from .store import Stored
 
-FORMATS = ("hf-fp8", "native")
+FORMATS = ("hf-fp8", "native", "compressed-tensors", "modelopt")
 MOST = 5 * 10**9  # bytes of tensors in a file
 _VERSION = "1"  # of fp8c's files: `fp8c.version` in their metadata
 _FUSED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))  # loaders make one linear of them
@@ -38,18 +38,17 @@ def export_fp8(model: torch.nn.Module, out: str | os.PathLike, as_: str = "hf-fp
                rules: Sequence[str] = (), most: int = MOST) -> Stored:
     """Write a model's weights with those of its linears in FP8; -> what became of each linear.
 
-    as_: "hf-fp8", a new folder with a config.json, which transformers and vLLM load; or "native", a file that
-    `fp8c eval`, `run` and `train --weights` take. `fp8c weights OUT --as FORMAT` makes other formats of either.
-    Stored linears keep their codes and scales, bit for bit. Others are quantized as recipe and rules say. most:
-    bytes of tensors in a file of hf-fp8.
+    as_: "hf-fp8", "compressed-tensors" or "modelopt", a new folder with a config.json, which transformers and vLLM
+    load; or "native", a file that `fp8c eval`, `run` and `train --weights` take. Stored linears keep their codes and
+    scales, bit for bit. Others are quantized as recipe and rules say. most: bytes of tensors in a file of a folder.
 
-    ValueError: another format, scales that the format does not have, no linear in FP8, an Inf or a NaN, adapters
-    of peft. FileExistsError: there is something at `out`. Then nothing is written.
+    ValueError: another format, scales that the format does not have (of several kinds; modelopt's, where one scale is
+    the tensor's, need scales of inputs), no linear in FP8, an Inf or a NaN, adapters of peft. FileExistsError: there is
+    something at `out`. Then nothing is written.
     """
     model, path = private.unwrap(model), os.fspath(out)
     if as_ not in FORMATS:
-        raise ValueError(f"format {as_!r} is none of {', '.join(FORMATS)}: `fp8c weights OUT --as FORMAT` makes "
-                         "compressed-tensors and modelopt of either")
+        raise ValueError(f"format {as_!r} is none of {', '.join(FORMATS)}")
     if hasattr(model, "peft_config"):
         raise ValueError("the model has adapters of peft, which no format of FP8 weights has: export "
                          "model.unload(), and save the adapters by model.save_pretrained")
@@ -62,8 +61,10 @@ def export_fp8(model: torch.nn.Module, out: str | os.PathLike, as_: str = "hf-fp
     entries = list(_entries(model, made, as_))
     if as_ == "native":
         _write_file(path, entries, made)
-    else:
+    elif as_ == "hf-fp8":
         _write_folder(path, model, entries, made, most)
+    else:
+        _convert(path, model, entries, made, as_, most)
     return Stored(made, left)
 
 
@@ -95,7 +96,12 @@ def _chosen(model: torch.nn.Module, recipe: str, rules: Sequence[str],
         made = {name: one for name, one in made.items() if name not in left}
         for name, one in made.items():
             if one.split()[0] not in ("block", "current", "delayed"):
-                raise ValueError(f"{name} has scales by {one}, and hf-fp8 has blocks alone: export as native")
+                raise ValueError(f"{name} has scales by {one}, and hf-fp8 has blocks alone: export as another format")
+    elif as_ != "native":
+        kinds = {"current" if one.split()[0] == "delayed" else one.split()[0]: name for name, one in made.items()}
+        if len(kinds) > 1:
+            both = " and ".join(f"{name} by {kind}" for kind, name in list(kinds.items())[:2])
+            raise ValueError(f"{as_} has scales of one kind: {both}")
     return made, left
 
 
@@ -148,24 +154,29 @@ def _dtype_of(model: torch.nn.Module) -> torch.dtype:
     return next((one.dtype for one in model.parameters() if one.dtype in kinds), torch.bfloat16)
 
 
+def _metadata(made: dict[str, str]) -> dict[str, str]:
+    """What a file of fp8c's own says of itself."""
+    stored = json.dumps({f"{name}.weight" if name else "weight": one for name, one in made.items()})
+    return {"format": "pt", "fp8c.version": _VERSION, "fp8c.stored": stored, "fp8c.library": fp8c.__version__}
+
+
 def _write_file(path: str, entries: list[_Entry], made: dict[str, str]) -> None:
     from safetensors.torch import save_file
 
     tensors = {name: one for entry in entries for name, one in entry.make().items()}
-    stored = json.dumps({f"{name}.weight" if name else "weight": one for name, one in made.items()})
     handle, temporary = tempfile.mkstemp(prefix=os.path.basename(path) + ".", suffix=".tmp",
                                          dir=os.path.dirname(path) or ".")
     os.close(handle)
     try:
-        save_file(tensors, temporary, {"format": "pt", "fp8c.version": _VERSION, "fp8c.stored": stored,
-                                       "fp8c.library": fp8c.__version__})
+        save_file(tensors, temporary, _metadata(made))
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)
         raise
 
 
-def _write_folder(path: str, model: torch.nn.Module, entries: list[_Entry], made: dict[str, str], most: int) -> None:
+def _write_files(folder: str, entries: list[_Entry], most: int, metadata: dict[str, str]) -> None:
+    """The entries in files of at most `most` bytes, with an index if there are several."""
     from safetensors.torch import save_file
 
     files: list[list[_Entry]] = [[]]
@@ -173,20 +184,28 @@ def _write_folder(path: str, model: torch.nn.Module, entries: list[_Entry], made
         if files[-1] and sum(one.bytes for one in files[-1]) + entry.bytes > most:
             files.append([])
         files[-1].append(entry)
+    where: dict[str, str] = {}
+    total = 0
+    for number, own in enumerate(files, 1):
+        name = "model.safetensors" if len(files) == 1 else f"model-{number:05}-of-{len(files):05}.safetensors"
+        tensors = {key: one for entry in own for key, one in entry.make().items()}
+        save_file(tensors, os.path.join(folder, name), metadata)
+        where |= dict.fromkeys(tensors, name)
+        total += sum(one.numel() * one.element_size() for one in tensors.values())
+    if len(files) > 1:
+        _write_json(folder, "model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": where})
+
+
+def _beside(path: str) -> str:
+    """A new folder beside `path`, an absolute one, to be removed or renamed."""
+    return tempfile.mkdtemp(prefix=os.path.basename(path) + ".", suffix=".tmp", dir=os.path.dirname(path))
+
+
+def _write_folder(path: str, model: torch.nn.Module, entries: list[_Entry], made: dict[str, str], most: int) -> None:
     path = os.path.abspath(path)
-    folder = tempfile.mkdtemp(prefix=os.path.basename(path) + ".", suffix=".tmp", dir=os.path.dirname(path))
+    folder = _beside(path)
     try:
-        where: dict[str, str] = {}
-        total = 0
-        for number, own in enumerate(files, 1):
-            name = "model.safetensors" if len(files) == 1 else f"model-{number:05}-of-{len(files):05}.safetensors"
-            tensors = {key: one for entry in own for key, one in entry.make().items()}
-            save_file(tensors, os.path.join(folder, name), {"format": "pt"})
-            where |= dict.fromkeys(tensors, name)
-            total += sum(one.numel() * one.element_size() for one in tensors.values())
-        if len(files) > 1:
-            index = {"metadata": {"total_size": total}, "weight_map": where}
-            _write_json(folder, "model.safetensors.index.json", index)
+        _write_files(folder, entries, most, {"format": "pt"})
         _write_config(folder, model, made)
         os.chmod(folder, 0o755)
         os.rename(folder, path)
@@ -195,14 +214,33 @@ def _write_folder(path: str, model: torch.nn.Module, entries: list[_Entry], made
         raise
 
 
+def _convert(path: str, model: torch.nn.Module, entries: list[_Entry], made: dict[str, str], as_: str,
+             most: int) -> None:
+    """Lets fp8c make the format of a folder with its own names and the model's config."""
+    path = os.path.abspath(path)
+    folder = _beside(path)
+    try:
+        _write_files(folder, entries, most, _metadata(made))
+        _write_json(folder, "config.json", _config_of(model, folder))
+        fp8c.convert_weights(folder, as_, path, most=most)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _config_of(model: torch.nn.Module, folder: str) -> dict[str, Any]:
+    """The model's own config, where it has one."""
+    if not hasattr(getattr(model, "config", None), "save_pretrained"):
+        return {}
+    model.config.save_pretrained(folder)
+    with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+        config = json.load(file)
+    config.setdefault("architectures", [type(model).__name__])
+    return config
+
+
 def _write_config(folder: str, model: torch.nn.Module, made: dict[str, str]) -> None:
-    """The model's own config, where it has one, and which modules are not in FP8."""
-    config: dict[str, Any] = {}
-    if hasattr(getattr(model, "config", None), "save_pretrained"):
-        model.config.save_pretrained(folder)
-        with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
-            config = json.load(file)
-        config.setdefault("architectures", [type(model).__name__])
+    """The model's own config, and which modules are not in FP8."""
+    config = _config_of(model, folder)
     skipped = [name for name, module in model.named_modules()
                if name not in made and isinstance(weight := getattr(module, "weight", None), torch.Tensor)
                and weight.dim() == 2]

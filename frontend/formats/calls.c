@@ -1,0 +1,90 @@
+/* Conversions as a call: fp8c_convert_weights of fp8c_weights.h. */
+#include "frontend/fp8c_weights.h"
+
+#include <math.h>
+
+#include "frontend/api.h"
+#include "frontend/formats/convert.h"
+
+typedef struct call {
+    fp8c_convert_options o;
+    f8_model_folder from, model;
+    f8_adapters adapters;
+    f8_conversion conversion;
+} call;
+
+static f8_status check(const call *c, f8_fp8_format *to, f8_diag *diag)
+{
+    if (!c->o.from || !c->o.format || !c->o.out || c->o.most < 0)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "a conversion needs from, format and out; most is not negative");
+    if (!f8_fp8_format_parse(c->o.format, to))
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "there is no format '%s': hf-fp8, compressed-tensors, modelopt or native",
+                       c->o.format);
+    if ((c->o.n_map || c->o.n_ignore) && !c->o.model && *to != F8_NATIVE)
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
+                       "map and ignore name the tensors of a model, or of a folder that becomes "
+                       "native");
+    return F8_OK;
+}
+
+static f8_status run(call *c, fp8c_context *ctx, f8_diag *diag)
+{
+    const fp8c_load_options named = {.struct_size = sizeof named,
+                                     .ignore = c->o.ignore,
+                                     .n_ignore = c->o.n_ignore,
+                                     .map = c->o.map,
+                                     .n_map = c->o.n_map};
+    f8_fp8_format to;
+    F8_TRY(check(c, &to, diag));
+    F8_TRY(f8_model_folder_open(&c->from, c->o.from, c->o.model || to != F8_NATIVE ? NULL : &named,
+                                &ctx->allocator, diag));
+    if (c->o.model)
+        F8_TRY(f8_model_folder_open(&c->model, c->o.model, &named, &ctx->allocator, diag));
+    if (c->o.adapters)
+        F8_TRY(
+            f8_adapters_find(&c->adapters, c->o.adapters, &c->from.weights, &ctx->allocator, diag));
+    c->conversion = (f8_conversion){.from = &c->from,
+                                    .shown = c->o.from,
+                                    .model = c->o.model ? &c->model : NULL,
+                                    .adapters = c->o.adapters ? &c->adapters : NULL,
+                                    .to = to,
+                                    .path = c->o.out,
+                                    .most = (uint64_t)c->o.most,
+                                    .list = &ctx->temporaries,
+                                    .allocator = &ctx->allocator};
+    return f8_convert(&c->conversion, diag);
+}
+
+static void report(const call *c)
+{
+    for (size_t i = 0; c->o.report && i < c->conversion.n; i++) {
+        const f8_converted *x = &c->conversion.weight[i];
+        const bool is_new = x->fate == F8_REQUANTIZED || x->fate == F8_MERGED;
+        const fp8c_converted told = {.weight = x->from->module,
+                                     .fate = f8_fate_name(x->fate),
+                                     .granularity = f8_grains[x->grain].shown,
+                                     .why = x->why,
+                                     .sqnr = is_new ? x->sqnr : (double)NAN,
+                                     .added = x->added};
+        c->o.report(c->o.user, &told);
+    }
+}
+
+fp8c_status fp8c_convert_weights(fp8c_context *ctx, const fp8c_convert_options *options)
+{
+    call c = {.o = {.struct_size = sizeof c.o}};
+    f8_diag diag = {0};
+    f8_status status = f8_api_options(&c.o, options, "fp8c_convert_options", &diag);
+    if (status == F8_OK)
+        status = run(&c, ctx, &diag);
+    if (status == F8_OK)
+        report(&c);
+    const fp8c_status result = f8_api_result(ctx, &diag, status); /* it may name a file */
+    f8_conversion_end(&c.conversion);
+    f8_adapters_close(&c.adapters);
+    f8_model_folder_close(&c.model);
+    f8_model_folder_close(&c.from);
+    return result;
+}
