@@ -58,11 +58,20 @@ static void read_compressed(f8_declared *d)
     }
 }
 
+/* modelopt 0.47 writes "FP8", but "fp8_pb_wo"; checkpoints of NVIDIA's have "FP8_PB_WO". */
+static bool is_algorithm(const char *a, const char *b)
+{
+    for (; a && *a && *b; a++, b++)
+        if (*a != *b && (*a < 'a' || *a > 'z' || *a - 'a' + 'A' != *b))
+            return false;
+    return a && *a == *b;
+}
+
 static void read_modelopt(f8_declared *d)
 {
     const char *algorithm = text(d->quantization, "quant_algo");
     for (f8_grain g = F8_BY_TENSOR; g < F8_N_GRAINS; g++)
-        if (is(algorithm, f8_grains[g].algorithm)) {
+        if (f8_grains[g].algorithm && is_algorithm(algorithm, f8_grains[g].algorithm)) {
             d->format = F8_MODELOPT;
             d->grain = g;
         }

@@ -11,7 +11,9 @@ usage: python3 tests/peers/formats.py BUILD/fp8c      needs the packages transfo
    states are compared.
 2. Where nothing is quantized again, that loss is also the one of what `export` writes without --as, to the bit.
 3. transformers quantizes and saves a Llama, with F32 scales and with E8M0's; compressed-tensors does so by tensor,
-   channel and block. `weights` finds nothing wrong with these, and converts them.
+   channel and block; and so does ModelOpt, where its package (nvidia-modelopt, with omegaconf and scipy) is there, by
+   tensor, row, block and MX. `weights` finds nothing wrong with these, and converts them. Of ModelOpt's, fp8c's values
+   are those that ModelOpt's quantizer gives, but for the last bits of f32: it divides by the inverse of the scale.
 """
 import json
 import os
@@ -44,6 +46,8 @@ SEED = 1
 NEAR = 4e-6
 # Elements of hidden states, which are of the order of 1, after two layers of such sums.
 NEAR_HIDDEN = 4e-6
+# An f32 rounding of the inverse, one of the quotient, and one of code times scale, of the largest value.
+NEAR_VALUES = 3 * 2.0**-24
 LLAMA, GPT, BERT = "frontend/models/llama_block.f8", "frontend/models/gpt2_124m.f8", "tests/models/bert.f8"
 LLAMA_DIMS = "-D B=2 -D T=32 -D C=256 -D F=512".split()
 BERT_DIMS = "-D B=2 -D T=16 -D C=128 -D F=256".split()
@@ -228,6 +232,43 @@ def check_compressed_files(fp8c, work, strategy):
     print(f"compressed-tensors' own file, {strategy}")
 
 
+def check_modelopt_files(fp8c, work):
+    try:
+        import modelopt.torch.quantization as mtq
+        from modelopt.torch.export import export_hf_checkpoint
+    except ImportError as error:
+        print(f"ModelOpt's own files: not checked: {error}")
+        return
+    for name in ("FP8_DEFAULT_CFG", "FP8_PER_CHANNEL_PER_TOKEN_CFG", "FP8_2D_BLOCKWISE_WEIGHT_ONLY_CFG",
+                 "MXFP8_DEFAULT_CFG"):
+        torch.manual_seed(SEED)
+        config = llama()
+        config.architectures = ["LlamaForCausalLM"]
+        model, out = LlamaForCausalLM(config).eval(), work / name
+        tokens = torch.randint(0, 256, (2, 33))
+        mtq.quantize(model, getattr(mtq, name), lambda m: m(tokens))
+        linears = {n: m for n, m in model.named_modules()
+                   if getattr(getattr(m, "weight_quantizer", None), "is_enabled", False)}
+        mx = name.startswith("MX")  # its quantizer needs a GPU: then the file's codes say what is wanted
+        with torch.no_grad():
+            wanted = {} if mx else {n: m.weight_quantizer(m.weight) for n, m in linears.items()}
+        export_hf_checkpoint(model, export_dir=out)
+        check_converts(fp8c, out, work)
+        if mx:
+            own = load_file(out / "model.safetensors")
+            wanted = {n: own[f"{n}.weight"].float() *
+                      torch.exp2(own[f"{n}.weight_scale"].float() - 127).repeat_interleave(32, 1) for n in linears}
+        assert len(wanted) == 14, len(wanted)
+        # A training that stores none of them reads codes times scales.
+        run(fp8c, "train", LLAMA, *LLAMA_DIMS, "--data", work / "text", "--weights", out, "--recipe", "f32", "--steps",
+            "1", "--frozen", "model.layers.*", "--save", work / "values.safetensors")
+        values = load_file(work / "values.safetensors")
+        off = max((values[f"{n}.weight"] - w.float()).abs().max().item() / w.abs().max().item()
+                  for n, w in wanted.items())
+        assert off <= NEAR_VALUES, (name, off)
+        print(f"ModelOpt's own file, {name}")
+
+
 def llama():
     return LlamaConfig(hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_attention_heads=4,
                        num_key_value_heads=2, vocab_size=256, tie_word_embeddings=False, max_position_embeddings=128,
@@ -259,6 +300,7 @@ def main(fp8c):
             for recipe in ("block", "current", "rowwise"):
                 check_loads(case, recipe, how)
         check_bert(fp8c, work)
+        check_modelopt_files(fp8c, work)
         for strategy in ("tensor", "channel", "block"):
             check_compressed_files(fp8c, work, strategy)
         gpt = GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=16, n_embd=128, n_layer=2, n_head=2,

@@ -182,6 +182,13 @@ static void powers_of_two(made_folder *f)
     json_object_set_new(made_quantization(f), "modules_to_not_convert", json_null());
 }
 
+/* As its exporter writes the name. */
+static void of_modelopt_0_47(made_folder *f)
+{
+    set_text(made_quantization(f), "quant_algo", "fp8_pb_wo");
+    set_text(json_object_get(f->quant, "quantization"), "quant_algo", "fp8_pb_wo");
+}
+
 static const fault sound[] = {
     {"powers of two", {HF, .scale = F8_ST_F8_E8M0}, .plant = powers_of_two},
     {"blocks", {HF}, .plant = nothing},
@@ -214,6 +221,7 @@ static const fault sound[] = {
     {"with a cache's scales", {MO(TENSOR)}, .plant = cache_scales},
     {"ModelOpt's rows, tied", {MO(ROWS), .tied = true}, .plant = nothing},
     {"ModelOpt's blocks, a router", {MO(BLOCKS), .router = true}, .plant = nothing},
+    {"ModelOpt's blocks by 0.47", {MO(BLOCKS)}, .plant = of_modelopt_0_47},
     {"ModelOpt's MX", {MO(MX)}, .plant = nothing},
     {"own tensors", {OWN(TENSOR)}, .plant = nothing},
     {"own rows", {OWN(ROWS)}, .plant = nothing},
