@@ -59,11 +59,12 @@ static void say(const cli *c, const f8_conversion *v, const char *shown, cli_jso
 {
     for (size_t i = 0; i < v->n; i++)
         cli_json_record(json, record_weight(&v->weight[i]));
-    cli_json_record(json, json_pack("{ss ss ss ss sI sI sI sI}", "event", "conversion", "weights",
-                                    shown, "path", v->path, "format", f8_fp8_format_name(v->to),
-                                    "files", (json_int_t)v->n_files, "bytes", (json_int_t)v->bytes,
-                                    "fp8", (json_int_t)(v->n - (size_t)v->of_fate[F8_DEQUANTIZED]),
-                                    "inputs_lost", (json_int_t)v->inputs_lost));
+    cli_json_record(
+        json, json_pack("{ss ss ss ss sI sI sI sI sI}", "event", "conversion", "weights", shown,
+                        "path", v->path, "format", f8_fp8_format_name(v->to), "files",
+                        (json_int_t)v->n_files, "bytes", (json_int_t)v->bytes, "fp8",
+                        (json_int_t)(v->n - (size_t)v->of_fate[F8_DEQUANTIZED]), "inputs_lost",
+                        (json_int_t)v->inputs_lost, "plain_merged", (json_int_t)v->plain_merged));
     if (cli_json_to_stdout(c))
         return;
     cli_say(stdout, "%s: %s, %zu weights in FP8 from %s, %.2f MiB in %zu file%s\n", v->path,
@@ -71,6 +72,10 @@ static void say(const cli *c, const f8_conversion *v, const char *shown, cli_jso
             cli_mib((int64_t)v->bytes), v->n_files, v->n_files == 1 ? "" : "s");
     for (size_t i = 0; i < v->n; i++)
         say_weight(&v->weight[i]);
+    if (v->plain_merged)
+        cli_say(stdout, "  %lld weight%s out of FP8 %s the adapter added\n",
+                (long long)v->plain_merged, v->plain_merged == 1 ? "" : "s",
+                v->plain_merged == 1 ? "has" : "have");
     if (v->inputs_lost)
         cli_say(stdout,
                 "  %lld scales of inputs are left out: the new weights have no place for them\n",
@@ -113,11 +118,12 @@ bool cli_convert(const cli *c, const char *from, const char *shown, f8_fp8_forma
     f8_model_folder weights = {0}, model = {0};
     f8_adapters adapters = {0};
     f8_diag diag = {0};
-    bool ok = f8_model_folder_open(&weights, from, c->model || to != F8_NATIVE ? NULL : &named,
-                                   NULL, &diag) == F8_OK &&
-              (!c->model || f8_model_folder_open(&model, c->model, &named, NULL, &diag) == F8_OK) &&
-              (!c->adapters ||
-               f8_adapters_find(&adapters, c->adapters, &weights.weights, NULL, &diag) == F8_OK);
+    bool ok =
+        f8_model_folder_open(&weights, from, c->model || to != F8_NATIVE ? NULL : &named, NULL,
+                             &diag) == F8_OK &&
+        (!c->model || f8_model_folder_open(&model, c->model, &named, NULL, &diag) == F8_OK) &&
+        (!c->adapters || f8_adapters_find(&adapters, c->adapters, &weights,
+                                          c->model ? &model : &weights, NULL, &diag) == F8_OK);
     if (!ok)
         cli_file_fail(&diag);
     ok = ok && convert(c, &weights, c->model ? &model : NULL, c->adapters ? &adapters : NULL, shown,

@@ -66,6 +66,10 @@ f8_status f8_adapter_add(const f8_adapter *x, const int64_t *dim, f8_arena *memo
 {
     factors f;
     const int64_t *a = x->a->tensor->dim, *b = x->b->tensor->dim, columns = dim[1];
+    if (!factors_of(x, dim, &f) && x->kind == F8_ADAPTER_TEXT && is_product(a, b, dim))
+        return f8_file_fail(diag, F8_ERR_INPUT, x->a->file->in.path,
+                            "the factors of '%s' are square, so nothing says which is the first",
+                            x->module);
     if (!factors_of(x, dim, &f))
         return f8_file_fail(diag, F8_ERR_INPUT, x->a->file->in.path,
                             "the adapter of '%s' has factors [%lld, %lld] and [%lld, %lld], which "

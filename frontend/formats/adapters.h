@@ -28,13 +28,15 @@ typedef struct f8_adapters {
     f8_arena memory;
 } f8_adapters;
 
-/* The adapters that `what` says: a folder that peft's save_pretrained wrote; or factors among
- * `weights`, which must outlive them: "WEIGHT=A,B" or "WEIGHT=A,B,FACTOR". A * of WEIGHT stands for
- * any text, and A and B have as many. F8_ERR_INPUT: `what` has another form, or names no weight
- * with both factors; a file is not as described; or a product of two factors is not all that is
- * added to W (DoRA, biases, ...). */
-f8_status f8_adapters_find(f8_adapters *a, const char *what, const f8_weights *weights,
-                           const f8_allocator *allocator, f8_diag *diag);
+/* The adapters that `what` says, for weights of `from`: a folder that peft's save_pretrained wrote;
+ * or factors among the tensors of `from`, which must outlive them: "WEIGHT=A,B" or
+ * "WEIGHT=A,B,FACTOR". A * of WEIGHT stands for any text, and A and B have as many. `model`: the
+ * folder whose config says what the linears are; it may be `from`. F8_ERR_INPUT: `what` has another
+ * form, or names no weight with both factors; a file is not as described; or a product of two
+ * factors is not all that is added to W (DoRA, biases, ...). */
+f8_status f8_adapters_find(f8_adapters *a, const char *what, const f8_model_folder *from,
+                           const f8_model_folder *model, const f8_allocator *allocator,
+                           f8_diag *diag);
 /* Close a in any case, once the diag is rendered. One that is all zeros is fine. */
 void f8_adapters_close(f8_adapters *a);
 

@@ -102,12 +102,13 @@ static f8_status pick_by(f8_adapters *a, const f8_weights *weights, f8_diag *dia
 
 /* ---- the whole ---- */
 
-f8_status f8_adapters_find(f8_adapters *a, const char *what, const f8_weights *weights,
-                           const f8_allocator *allocator, f8_diag *diag)
+f8_status f8_adapters_find(f8_adapters *a, const char *what, const f8_model_folder *from,
+                           const f8_model_folder *model, const f8_allocator *allocator,
+                           f8_diag *diag)
 {
     const f8_allocator usual = f8_default_allocator();
     *a = (f8_adapters){.path = what};
     f8_arena_init(&a->memory, allocator ? allocator : &usual);
-    return strchr(what, '=') && !f8_is_folder(what) ? pick_by(a, weights, diag)
-                                                    : f8_adapters_of_folder(a, diag);
+    return strchr(what, '=') && !f8_is_folder(what) ? pick_by(a, &from->weights, diag)
+                                                    : f8_adapters_of_folder(a, from, model, diag);
 }

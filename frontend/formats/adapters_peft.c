@@ -3,6 +3,7 @@
  * they are scaled by is alpha / r, or alpha / sqrt(r). Source: peft 0.21, tuners/lora/config.py and
  * layer.py, utils/save_and_load.py. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "frontend/formats/adapters_parts.h"
@@ -91,24 +92,37 @@ static f8_status check_config(const f8_adapters *a, json_t *config, f8_diag *dia
     return F8_OK;
 }
 
+/* Whether `end` is the end of `text`; a dot of `end` stands for any character. */
+static bool is_end(const char *text, const char *end)
+{
+    const size_t n = strlen(end), all = strlen(text);
+    for (size_t i = 0; n <= all && i < n; i++)
+        if (end[i] != '.' && end[i] != text[all - n + i])
+            return false;
+    return n && n <= all && (n == all || text[all - n - 1] == '.');
+}
+
 /* The alpha of a module: that of the first pattern that is its name or the end of it, from a dot
- * on. peft's patterns are regular expressions; here a dot stands for itself. */
+ * on. peft's patterns are regular expressions; of these only the dot is known here. */
 static f8_status alpha_of(const f8_adapters *a, json_t *config, const char *module, double *alpha,
                           f8_diag *diag)
 {
     json_t *patterns = json_object_get(config, "alpha_pattern"), *value;
     const char *pattern;
     char shown[SHOWN];
+    if (says(patterns) && !json_is_object(patterns))
+        return f8_file_fail(diag, F8_ERR_INPUT, a->path, "alpha_pattern is no JSON object");
     *alpha = json_number_value(json_object_get(config, "lora_alpha"));
     json_object_foreach (patterns, pattern, value) {
-        const size_t n = strlen(pattern), all = strlen(module);
         if (pattern[strcspn(pattern, "\\^$*+?()[]{}|")])
             return f8_file_fail(diag, F8_ERR_INPUT, a->path,
                                 "alpha_pattern has the regular expression '%s': --adapters takes "
                                 "names there",
                                 f8_st_shown(pattern, shown, SHOWN));
-        if (n && n <= all && f8_text_ends_with(module, pattern) &&
-            (n == all || module[all - n - 1] == '.')) {
+        if (!json_is_number(value))
+            return f8_file_fail(diag, F8_ERR_INPUT, a->path, "alpha_pattern's '%s' is no number",
+                                f8_st_shown(pattern, shown, SHOWN));
+        if (is_end(module, pattern)) {
             *alpha = json_number_value(value);
             return F8_OK;
         }
@@ -118,13 +132,33 @@ static f8_status alpha_of(const f8_adapters *a, json_t *config, const char *modu
 
 /* ---- the factors ---- */
 
-static f8_status add(f8_adapters *a, json_t *config, const f8_weight *w, f8_diag *diag)
+typedef struct base {
+    const f8_model_folder *from, *model;
+} base;
+
+/* How the weight lies. Its shape tells, where it is not square. Else the model does: peft goes by
+ * the module, and leaves in its config the fan_in_fan_out of the last one. */
+static f8_adapter_kind kind_of(const json_t *config, const f8_adapter *x, const base *base)
+{
+    char name[F8_MODULE + 8];
+    snprintf(name, sizeof name, "%s.weight", x->module);
+    const f8_weight *w = f8_weights_find(&base->from->weights, name);
+    if (w && w->tensor->rank == 2 && w->tensor->dim[0] != w->tensor->dim[1])
+        return x->b->tensor->dim[0] == w->tensor->dim[0] ? F8_ADAPTER_OUT_IN : F8_ADAPTER_IN_OUT;
+    const bool in_out = base->model->config
+                            ? f8_model_folder_conv1d(base->model) && strcmp(x->module, "lm_head")
+                            : says(json_object_get(config, "fan_in_fan_out"));
+    return in_out ? F8_ADAPTER_IN_OUT : F8_ADAPTER_OUT_IN;
+}
+
+static f8_status add(f8_adapters *a, json_t *config, const base *base, const f8_weight *w,
+                     f8_diag *diag)
 {
     const size_t n = strlen(prefix), cut = strlen(w->name) - strlen(end_a);
-    const bool rs = json_is_true(json_object_get(config, "use_rslora"));
+    const bool rs = says(json_object_get(config, "use_rslora"));
     char shown[SHOWN];
     f8_adapter x = {.a = w};
-    double alpha;
+    double alpha = 0;
     if (strncmp(w->name, prefix, n) || cut <= n)
         return f8_file_fail(diag, F8_ERR_INPUT, w->file->in.path,
                             "the name '%s' does not begin with %s",
@@ -139,13 +173,12 @@ static f8_status add(f8_adapters *a, json_t *config, const f8_weight *w, f8_diag
     F8_TRY(alpha_of(a, config, x.module, &alpha, diag));
     const double r = w->tensor->rank == 2 ? (double)w->tensor->dim[0] : 0;
     x.factor = r > 0 ? alpha / (rs ? sqrt(r) : r) : 0;
-    x.kind = json_is_true(json_object_get(config, "fan_in_fan_out")) ? F8_ADAPTER_IN_OUT
-                                                                     : F8_ADAPTER_OUT_IN;
+    x.kind = kind_of(config, &x, base);
     a->adapter[a->n++] = x;
     return F8_OK;
 }
 
-static f8_status list(f8_adapters *a, json_t *config, f8_diag *diag)
+static f8_status list(f8_adapters *a, json_t *config, const base *base, f8_diag *diag)
 {
     char shown[SHOWN];
     a->adapter = F8_NEW_ARRAY(&a->memory, f8_adapter, a->weights.n_named + 1);
@@ -153,13 +186,16 @@ static f8_status list(f8_adapters *a, json_t *config, f8_diag *diag)
     for (size_t i = 0; i < a->weights.n_named; i++) {
         const f8_weight *w = &a->weights.weight[i];
         if (f8_text_ends_with(w->name, end_a))
-            F8_TRY(add(a, config, w, diag));
+            F8_TRY(add(a, config, base, w, diag));
         else if (!f8_text_ends_with(w->name, end_b))
             return f8_file_fail(
                 diag, F8_ERR_INPUT, w->file->in.path,
                 "'%s' is no factor of an adapter, *%s or *%s: --adapters adds products "
-                "of two factors to weights, and nothing else",
-                f8_st_shown(w->name, shown, SHOWN), end_a, end_b);
+                "of two factors to weights, and nothing else%s",
+                f8_st_shown(w->name, shown, SHOWN), end_a, end_b,
+                strstr(w->name, ".base_layer.")
+                    ? " (peft leaves out weights of the base with save_embedding_layers=False)"
+                    : "");
     }
     if (2 * a->n != a->weights.n_named)
         return f8_file_fail(diag, F8_ERR_INPUT, a->path,
@@ -169,7 +205,7 @@ static f8_status list(f8_adapters *a, json_t *config, f8_diag *diag)
                 : f8_file_fail(diag, F8_ERR_INPUT, a->path, "it has no adapters");
 }
 
-static f8_status open_with(f8_adapters *a, json_t **config, f8_diag *diag)
+static f8_status open_with(f8_adapters *a, json_t **config, const base *base, f8_diag *diag)
 {
     fp8c_load_options o = {.struct_size = sizeof o};
     const char **files;
@@ -181,13 +217,15 @@ static f8_status open_with(f8_adapters *a, json_t **config, f8_diag *diag)
     F8_TRY(f8_folder_files(a->path, &a->memory, &files, &o.n_files, diag));
     o.files = files;
     F8_TRY(f8_weights_open_as_they_are(&a->weights, &o, &a->memory.allocator, diag));
-    return list(a, *config, diag);
+    return list(a, *config, base, diag);
 }
 
-f8_status f8_adapters_of_folder(f8_adapters *a, f8_diag *diag)
+f8_status f8_adapters_of_folder(f8_adapters *a, const f8_model_folder *from,
+                                const f8_model_folder *model, f8_diag *diag)
 {
     json_t *config = NULL;
-    const f8_status status = open_with(a, &config, diag);
+    const base base = {from, model};
+    const f8_status status = open_with(a, &config, &base, diag);
     json_decref(config);
     return status;
 }

@@ -11,13 +11,18 @@ typedef struct call {
     f8_model_folder from, model;
     f8_adapters adapters;
     f8_conversion conversion;
+    f8_progress_phase phase;
+    int64_t done;
 } call;
 
 static f8_status check(const call *c, f8_fp8_format *to, f8_diag *diag)
 {
     if (!c->o.from || !c->o.format || !c->o.out || c->o.most < 0)
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
-                       "a conversion needs from, format and out; most is not negative");
+                       c->o.most < 0 ? "most is negative"
+                                     : "a conversion needs from, format and out");
+    if ((c->o.n_map && !c->o.map) || (c->o.n_ignore && !c->o.ignore))
+        return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE, "map or ignore is NULL, and has a count");
     if (!f8_fp8_format_parse(c->o.format, to))
         return f8_fail(diag, F8_ERR_INPUT, F8_NOWHERE,
                        "there is no format '%s': hf-fp8, compressed-tensors, modelopt or native",
@@ -27,6 +32,13 @@ static f8_status check(const call *c, f8_fp8_format *to, f8_diag *diag)
                        "map and ignore name the tensors of a model, or of a folder that becomes "
                        "native");
     return F8_OK;
+}
+
+static bool asks(void *user)
+{
+    call *c = user;
+    f8_diag unused = {0};
+    return f8_progress_at(&c->phase, ++c->done, "", &unused) != F8_OK;
 }
 
 static f8_status run(call *c, fp8c_context *ctx, f8_diag *diag)
@@ -43,8 +55,11 @@ static f8_status run(call *c, fp8c_context *ctx, f8_diag *diag)
     if (c->o.model)
         F8_TRY(f8_model_folder_open(&c->model, c->o.model, &named, &ctx->allocator, diag));
     if (c->o.adapters)
-        F8_TRY(
-            f8_adapters_find(&c->adapters, c->o.adapters, &c->from.weights, &ctx->allocator, diag));
+        F8_TRY(f8_adapters_find(&c->adapters, c->o.adapters, &c->from,
+                                c->o.model ? &c->model : &c->from, &ctx->allocator, diag));
+    /* each FP8 weight is looked at, then each tensor is written */
+    c->phase = f8_progress_begin(&ctx->progress, "convert",
+                                 (int64_t)(c->from.n_scaled + c->from.weights.n_named));
     c->conversion = (f8_conversion){.from = &c->from,
                                     .shown = c->o.from,
                                     .model = c->o.model ? &c->model : NULL,
@@ -53,6 +68,8 @@ static f8_status run(call *c, fp8c_context *ctx, f8_diag *diag)
                                     .path = c->o.out,
                                     .most = (uint64_t)c->o.most,
                                     .list = &ctx->temporaries,
+                                    .stop = asks,
+                                    .stop_user = c,
                                     .allocator = &ctx->allocator};
     return f8_convert(&c->conversion, diag);
 }

@@ -19,6 +19,12 @@ const char *f8_fate_name(f8_fate fate)
     return names[fate];
 }
 
+static bool asks(void *user)
+{
+    const f8_convert_work *w = user;
+    return w->c->stop && w->c->stop(w->c->stop_user);
+}
+
 /* ---- what becomes of each weight ---- */
 
 /* Codes that are no linear's weight have scales that no name tells: experts in one tensor. */
@@ -63,6 +69,21 @@ static f8_status choose_grain(f8_convert_work *w)
     return F8_OK;
 }
 
+/* The SQNR of new values to those that were quantized, and of what the adapter adds. */
+static void compare(f8_converted *x, const float *values, const float *to, int64_t n)
+{
+    double signal = 0, noise = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double off = (double)to[i] - (double)values[i];
+        signal += (double)values[i] * (double)values[i];
+        noise += off * off;
+    }
+    const double added =
+        x->adapter ? f8_adapter_energy(x->adapter, x->from->codes->tensor->dim) : 0;
+    x->sqnr = noise > 0 ? 10 * log10(signal / noise) : (double)INFINITY;
+    x->added = added > 0 ? 10 * log10(added / noise) : (double)NAN;
+}
+
 static f8_status measure(f8_convert_work *w, f8_converted *x)
 {
     const f8_st_tensor *t = x->from->codes->tensor;
@@ -78,14 +99,14 @@ static f8_status measure(f8_convert_work *w, f8_converted *x)
         status = f8_arena_status(&memory, w->diag);
     for (int64_t i = 0; status == F8_OK && i < f8_weight_elements(t); i++)
         if (!isfinite(values[i]))
-            status = FAIL(w, x->from->codes->file->in.path,
-                          "'%s' has values that are NaN or Inf: `fp8c weights` says more",
-                          f8_st_shown(x->from->module, shown, SHOWN));
+            status =
+                FAIL(w, x->from->codes->file->in.path,
+                     x->adapter ? "'%s' with its adapter has values that are NaN or Inf"
+                                : "'%s' has values that are NaN or Inf: `fp8c weights` says more",
+                     f8_st_shown(x->from->module, shown, SHOWN));
     if (status == F8_OK) {
         f8_matrix_dequantized(&q, values, t->dim[0], t->dim[1], scale, inverse, to, &e);
-        x->sqnr = e.noise > 0 ? 10 * log10(e.signal / e.noise) : INFINITY;
-        const double added = x->adapter ? f8_adapter_energy(x->adapter, t->dim) : 0;
-        x->added = added > 0 ? 10 * log10(added / e.noise) : NAN;
+        compare(x, values, to, f8_weight_elements(t));
     }
     f8_arena_end(&memory);
     return status;
@@ -133,6 +154,7 @@ static void leave_with_others(f8_convert_work *w, f8_converted *x)
             w->c->of_fate[x->fate]--;
             w->c->of_fate[x->fate = F8_DEQUANTIZED]++;
             x->why = "loaders make one linear of it and a weight that stays out";
+            x->added = NAN;
             return;
         }
 }
@@ -147,6 +169,8 @@ static f8_status choose_fates(f8_convert_work *w)
         c->weight[c->n] = (f8_converted){
             .from = from, .adapter = f8_adapters_of(c->adapters, from->module), .added = NAN};
         F8_TRY(choose_fate(w, &c->weight[c->n++]));
+        if (asks(w))
+            return f8_file_fail(w->diag, F8_ERR_CANCELLED, c->path, "interrupted");
     }
     for (size_t i = 0; i < c->n; i++)
         leave_with_others(w, &c->weight[i]);
@@ -177,6 +201,14 @@ static const f8_adapter *adapter_of(const f8_convert_work *w, const f8_weight *t
     char module[F8_MODULE];
     return f8_linear_of(t->name, t->tensor->rank, module) ? f8_adapters_of(w->c->adapters, module)
                                                           : NULL;
+}
+
+/* A tensor out of FP8; `own`: the one of `from`, which may have an adapter, or NULL. */
+static f8_convert_source plain(const f8_convert_work *w, const f8_weight *t, const f8_weight *own)
+{
+    const f8_adapter *adapter = own ? adapter_of(w, own) : NULL;
+    w->c->plain_merged += adapter != NULL;
+    return (f8_convert_source){.part = F8_PLAIN, .plain = t, .adapter = adapter};
 }
 
 /* The weight of a tensor of `from`; c->weight lies as from->scaled does. */
@@ -266,15 +298,16 @@ static f8_st_tensor of_type(f8_st_dtype dtype, int32_t rank, const int64_t *dim)
     return t;
 }
 
-/* `name`: what the weight is called there; `plain`: the dtype of values. */
+/* `name`: what the weight is called there; `dtype`: of values. */
 static void add_scaled(f8_convert_work *w, const f8_converted *x, const char *name,
-                       f8_st_dtype plain)
+                       f8_st_dtype dtype)
 {
     f8_conversion *c = w->c;
     const f8_st_tensor *t = x->from->codes->tensor;
     c->inputs_lost += x->input > 0 && (!w->static_inputs || x->fate == F8_DEQUANTIZED);
     if (x->fate == F8_DEQUANTIZED) {
-        add(w, name, of_type(plain, 2, t->dim),
+        c->plain_merged += x->adapter != NULL;
+        add(w, name, of_type(dtype, 2, t->dim),
             (f8_convert_source){.part = F8_VALUES, .weight = x});
         return;
     }
@@ -352,8 +385,7 @@ static f8_status list_own(f8_convert_work *w)
         if (x)
             add_scaled(w, x, t->name, values_dtype(f));
         else if (!is_part(w, t))
-            add(w, t->name, *t->tensor,
-                (f8_convert_source){.part = F8_PLAIN, .plain = t, .adapter = adapter_of(w, t)});
+            add(w, t->name, *t->tensor, plain(w, t, t));
         if (!is_part(w, t) && (!x || x->fate == F8_DEQUANTIZED))
             skip(w, t->name, t->tensor->rank);
     }
@@ -402,9 +434,7 @@ static f8_status list_model(f8_convert_work *w)
             add_scaled(w, x, t->tensor->name, t->tensor->dtype);
         else
             add(w, t->tensor->name, of_type(t->tensor->dtype, t->tensor->rank, t->tensor->dim),
-                (f8_convert_source){.part = F8_PLAIN,
-                                    .plain = own ? own : t,
-                                    .adapter = own ? adapter_of(w, own) : NULL});
+                plain(w, own ? own : t, own));
         if (!x || x->fate == F8_DEQUANTIZED)
             skip(w, t->tensor->name, t->tensor->rank);
     }
@@ -422,12 +452,6 @@ static f8_status list_model(f8_convert_work *w)
 }
 
 /* ---- the whole ---- */
-
-static bool asks(void *user)
-{
-    const f8_convert_work *w = user;
-    return w->c->stop && w->c->stop(NULL);
-}
 
 /* {"WEIGHT": "block", ...}: a file of fp8c's own says this of itself. */
 static char *stored(const f8_convert_work *w)
@@ -546,6 +570,7 @@ f8_status f8_convert(f8_conversion *c, f8_diag *diag)
     c->n = 0;
     c->bytes = 0;
     c->inputs_lost = 0;
+    c->plain_merged = 0;
     memset(c->of_fate, 0, sizeof c->of_fate);
     const f8_status status = convert(&w);
     json_decref(w.skipped);

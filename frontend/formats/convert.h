@@ -40,13 +40,15 @@ typedef struct f8_conversion {
     uint64_t most;    /* bytes of tensors in a file; 0: 5 GB */
     f8_temporaries *list;
     bool (*stop)(void *user); /* NULL: nobody asks */
+    void *stop_user;
     const f8_allocator *allocator;
     /* What was done. */
     f8_converted *weight;
     size_t n, n_files;
     uint64_t bytes;
     int64_t of_fate[F8_N_FATES];
-    int64_t inputs_lost; /* scales of inputs that the new folder has no place for */
+    int64_t plain_merged; /* weights out of FP8 that have an adapter added */
+    int64_t inputs_lost;  /* scales of inputs that the new folder has no place for */
     f8_arena memory;
 } f8_conversion;
 

@@ -57,6 +57,20 @@ static void put_numbers(f8_st_dtype dtype, void *to, const float *x, int64_t n)
             ((uint16_t *)to)[i] = f8_f32_to_f16(x[i]);
 }
 
+/* The values of a weight with its adapter, in a dtype that may not hold them. */
+static f8_status put_merged(const f8_st_tensor *t, const f8_weight *from, void *to, const float *x,
+                            int64_t n, f8_diag *diag)
+{
+    const float most = t->dtype == F8_ST_F16 ? 65504 : 3.3895314e38f;
+    for (int64_t i = 0; i < n; i++)
+        if (!(x[i] <= most && x[i] >= -most))
+            return f8_file_fail(diag, F8_ERR_INPUT, from->file->in.path,
+                                "'%s' with its adapter has values that %s can't hold", from->name,
+                                f8_st_dtype_name(t->dtype));
+    put_numbers(t->dtype, to, x, n);
+    return F8_OK;
+}
+
 static f8_status fill_plain(const f8_st_tensor *t, const f8_weight *from, const f8_adapter *adapter,
                             f8_arena *memory, void *to, f8_diag *diag)
 {
@@ -65,13 +79,17 @@ static f8_status fill_plain(const f8_st_tensor *t, const f8_weight *from, const 
         return f8_st_read(from->file, from->tensor, to, diag);
     if (t->dtype != F8_ST_F32 && t->dtype != F8_ST_BF16 && t->dtype != F8_ST_F16)
         return f8_file_fail(diag, F8_ERR_INPUT, from->file->in.path,
-                            "'%s' is %s, and %s in the model", from->name,
-                            f8_st_dtype_name(from->tensor->dtype), f8_st_dtype_name(t->dtype));
+                            adapter ? "'%s' is %s, to which no adapter is added"
+                                    : "'%s' is %s, and %s in the model",
+                            from->name, f8_st_dtype_name(from->tensor->dtype),
+                            f8_st_dtype_name(t->dtype));
     float *x = F8_NEW_ARRAY(memory, float, (size_t)n + 1);
     F8_TRY(f8_arena_status(memory, diag));
     F8_TRY(f8_weight_values(from, memory, x, diag));
-    if (adapter)
+    if (adapter) {
         F8_TRY(f8_adapter_add(adapter, t->dim, memory, x, diag));
+        return put_merged(t, from, to, x, n, diag);
+    }
     put_numbers(t->dtype, to, x, n);
     return F8_OK;
 }
@@ -83,6 +101,8 @@ static f8_status fill_values(const f8_st_tensor *t, const f8_converted *from, f8
     float *x = F8_NEW_ARRAY(memory, float, (size_t)n + 1);
     F8_TRY(f8_arena_status(memory, diag));
     F8_TRY(values_of(from, memory, x, diag));
+    if (from->adapter)
+        return put_merged(t, from->from->codes, to, x, n, diag);
     put_numbers(t->dtype, to, x, n);
     return F8_OK;
 }

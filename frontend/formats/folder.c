@@ -1,6 +1,7 @@
 /* A folder of weights: see folder.h. */
 #include "frontend/formats/folder.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -32,7 +33,9 @@ f8_status f8_folder_json(const char *folder, const char *name, f8_arena *memory,
     struct stat info;
     const char *path = f8_arena_printf(memory, "%s/%s", folder, name);
     F8_TRY(f8_arena_status(memory, diag));
-    return stat(path, &info) ? F8_OK : read_json(path, memory, out, diag);
+    if (stat(path, &info) && (errno == ENOENT || errno == ENOTDIR))
+        return F8_OK;
+    return read_json(path, memory, out, diag);
 }
 
 static f8_status open_weights(f8_model_folder *f, const fp8c_load_options *o, f8_diag *diag)
@@ -215,6 +218,16 @@ void f8_model_folder_close(f8_model_folder *f)
 bool f8_model_folder_skips(const f8_model_folder *f, const char *module)
 {
     return f8_declared_skips(&f->declared, module);
+}
+
+bool f8_model_folder_conv1d(const f8_model_folder *f)
+{
+    static const char *const types[] = {"gpt2", "openai-gpt", "imagegpt", "decision_transformer"};
+    const char *type = f8_model_folder_text(f, "model_type");
+    for (size_t i = 0; type && i < sizeof types / sizeof *types; i++)
+        if (!strcmp(type, types[i]))
+            return true;
+    return false;
 }
 
 const char *f8_model_folder_text(const f8_model_folder *f, const char *key)

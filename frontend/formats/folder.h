@@ -63,6 +63,9 @@ const f8_scaled *f8_model_folder_scaled(const f8_model_folder *f, const char *mo
 bool f8_model_folder_fused(const char *module, int i, char to[F8_MODULE]);
 /* Whether the config says that a module stays out of FP8. */
 bool f8_model_folder_skips(const f8_model_folder *f, const char *module);
+/* Whether the model's linears are Conv1D, but for its head: their weights are [in, out], and no
+ * loader that quantizes has them. */
+bool f8_model_folder_conv1d(const f8_model_folder *f);
 /* A text of the config, by one key or by two; NULL: it has none. */
 const char *f8_model_folder_text(const f8_model_folder *f, const char *key);
 

@@ -3,18 +3,6 @@
 
 #include <string.h>
 
-/* Whether the model's linears are Conv1D, whose weights are [in, out]: no loader that quantizes has
- * them. */
-static bool has_conv1d(const f8_model_folder *f)
-{
-    static const char *const types[] = {"gpt2", "openai-gpt", "imagegpt", "decision_transformer"};
-    const char *type = f8_model_folder_text(f, "model_type");
-    for (size_t i = 0; type && i < sizeof types / sizeof *types; i++)
-        if (!strcmp(type, types[i]))
-            return true;
-    return false;
-}
-
 /* Weights whose blocks transformers would place wrong. Whether there are any. */
 static bool check_ragged(f8_lint *l)
 {
@@ -45,7 +33,7 @@ static const char *not_transformers(const f8_lint *l, bool ragged, bool runs_fp8
         return "it has no loader of ModelOpt's files";
     if (ragged)
         return "a weight's size is no multiple of 128";
-    if (has_conv1d(f) && (runs_fp8 || f->format != F8_HF_FP8))
+    if (f8_model_folder_conv1d(f) && (runs_fp8 || f->format != F8_HF_FP8))
         return "the model's linears are Conv1D, with weights [in, out]";
     return NULL;
 }
@@ -55,7 +43,7 @@ static const char *not_vllm(const f8_lint *l)
     const f8_model_folder *f = l->folder;
     if (!f->declared.any)
         return "config.json has no quantization_config";
-    if (has_conv1d(f))
+    if (f8_model_folder_conv1d(f))
         return "the model's linears are Conv1D, with weights [in, out]";
     return NULL;
 }

@@ -138,7 +138,9 @@ static bool is_carried(const char *name)
     for (size_t i = 0; i < sizeof of_weights / sizeof *of_weights; i++)
         if (f8_text_ends_with(name, of_weights[i]))
             return false;
-    return name[0] != '.' && strcmp(name, "config.json") && strcmp(name, "hf_quant_config.json");
+    /* transformers would look for the adapters of an adapter_config.json */
+    return name[0] != '.' && strcmp(name, "config.json") && strcmp(name, "hf_quant_config.json") &&
+           strcmp(name, "adapter_config.json");
 }
 
 static f8_status carry_file(writer *w, const char *name)

@@ -799,7 +799,7 @@ class Exporting(BackendTest):
         out = os.path.join(self.place, "out")
         cases: list[tuple[torch.nn.Module, str, dict[str, Any], type[Exception], str]] = [
             (model, out, {"as_": "gguf"}, ValueError, "is none of hf-fp8, native"),
-            (model, out, {"as_": "modelopt", "recipe": "current"}, ValueError, "a scale for the input of each linear"),
+            (model, out, {"as_": "modelopt", "recipe": "current"}, ValueError, "export_fp8 has none"),
             (chain((128, 128, 128)), out, {"as_": "compressed-tensors", "rules": ['"0" = rowwise']}, ValueError,
              "scales of one kind: . by "),
             (infinite, out, {"as_": "compressed-tensors"}, ValueError, "Inf or a NaN"),

@@ -121,7 +121,7 @@ class Variables(Owner):
         ("FROM=TO"), allow_missing: name patterns. scales: a program compiled with `observe`.
         report: called with each tensor and what becomes of it."""
         lists: list[list[bytes | None]] = [[os.fsencode(f) for f in files]]
-        lists += [[encode(x) for x in patterns] for patterns in (ignore, map, allow_missing)]
+        lists += [[encode(str(x)) for x in patterns] for patterns in (ignore, map, allow_missing)]
         arrays = [(ctypes.c_char_p * max(len(x), 1))(*x) for x in lists]
         (f, i, m, a), n = [ctypes.addressof(x) for x in arrays], [len(x) for x in lists]
         told = h.ReportFn(guarded(lambda _, item: report(record(

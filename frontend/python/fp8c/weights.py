@@ -8,7 +8,7 @@ from typing import Sequence
 from . import _header as h
 from ._native import lib
 from .context import Context, default_context, encode
-from .errors import guarded
+from .errors import guarded, interruptible
 from .records import Converted, record
 
 
@@ -21,17 +21,23 @@ def convert_weights(source: str | os.PathLike, format: str, out: str | os.PathLi
     source: a folder, an index or a safetensors file. format: "hf-fp8", "compressed-tensors", "modelopt" or
     "native", a file. model: the folder of the model before FP8, whose names, config.json and tokenizer the new one
     gets. adapters: LoRA's, which are added: a folder that peft wrote, or "WEIGHT=A,B[,FACTOR]". most: bytes of tensors
-    in a file; 0: 5 GB. ignore, map: of the tensors of `model`.
+    in a file; 0: 5 GB. ignore, map: of the tensors of `model`; without one and for
+    "native", of those of `source`.
 
-    InputError: `source` has no FP8, or the format no room for it, or they do not go together. Then nothing is written.
+    InputError: `source` has no FP8, or the format no room for it, or they do not go together. FileError: a file failed.
+    CancelledError: the context's `progress` said so. Then nothing is written.
     """
     handle, told = (context or default_context())._open(), []
-    lists = [[encode(x) for x in patterns] for patterns in (ignore, map)]
+    lists = [[encode(str(x)) for x in patterns] for patterns in (ignore, map)]
     (i, m), n = [(ctypes.c_char_p * max(len(x), 1))(*x) for x in lists], [len(x) for x in lists]
     report = h.ReportFn(guarded(lambda _, item: told.append(record(Converted, h.Converted.from_address(item))), None))
     paths = {"from": source, "out": out, "model": model, "adapters": adapters}
+    if not 0 <= most < 2**63:
+        raise ValueError(f"most is {most}: give a number of bytes")
     options = h.ConvertOptions(format=encode(format), most=most, ignore=ctypes.addressof(i), n_ignore=n[0],
                                map=ctypes.addressof(m), n_map=n[1], report=report,
-                               **{name: os.fsencode(path) for name, path in paths.items() if path is not None})
-    handle.check(lib.convert_weights(handle.ptr, ctypes.byref(options)))
+                               **{name: encode(os.fsdecode(path)) for name, path in paths.items() if path is not None})
+    with interruptible():
+        status = lib.convert_weights(handle.ptr, ctypes.byref(options))
+    handle.check(status)
     return told

@@ -233,6 +233,77 @@ START_TEST(factors)
 }
 END_TEST
 
+/* peft's patterns are regular expressions: a dot is any character. Its config has the
+ * fan_in_fan_out of the last module, which may be another's. A model of Conv1D has weights
+ * [in, out]. */
+START_TEST(square)
+{
+    static const char *const configs[] = {
+        "{\"peft_type\": \"LORA\", \"lora_alpha\": 6, \"fan_in_fan_out\": true, "
+        "\"alpha_pattern\": {\"q.proj\": 8}}",
+        "{\"peft_type\": \"LORA\", \"lora_alpha\": 8, \"fan_in_fan_out\": false}"};
+    const bool conv1d = _i == 1;
+    made_folder *from = made_new((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS});
+    made_folder *adapters = empty(), *turned = empty();
+    made_tensor *a = add_factor(adapters,
+                                "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight", R,
+                                256, 0.2f),
+                *b = add_factor(adapters,
+                                "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight",
+                                256, R, 0.2f);
+    /* the same product for a weight that lies the other way: A of it is B turned, B is A turned */
+    made_tensor *c = add_factor(turned, b->name, 256, R, 0),
+                *d = add_factor(turned, a->name, R, 256, 0);
+    for (int64_t k = 0; k < R; k++)
+        for (int64_t i = 0; i < 256; i++) {
+            made_set(c, i * R + k, made_get(a, k * 256 + i));
+            made_set(d, k * 256 + i, made_get(b, i * R + k));
+        }
+    if (conv1d)
+        json_object_set_new(from->config, "model_type", json_string("gpt2"));
+    made_write(from, p.from);
+    write_adapters(adapters, configs[_i]);
+    const f8_cli_result r = merge("hf-fp8");
+    runs(r);
+    made_folder *to = read_back(p.out, MADE_HF);
+    check_merged(from, conv1d ? turned : adapters, to, q0, 2, r.out);
+    made_free(to);
+    made_free(turned);
+    made_free(adapters);
+    made_free(from);
+}
+END_TEST
+
+/* What a dtype can't hold is refused, and so is an FP8 weight that has become infinite. A config of
+ * adapters in the base's folder stays there. */
+START_TEST(too_large)
+{
+    made_folder *from = made_new((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS});
+    made_folder *adapters = empty();
+    const char *linear = _i ? q0 : head;
+    add_adapter(adapters, linear, weight_of(from, linear), 1e38f);
+    for (size_t i = 0; i < adapters->n; i++)
+        made_times(&adapters->t[i], 1e10f);
+    made_write(from, p.from);
+    made_text(p.from, "adapter_config.json", "{}");
+    for (size_t i = 0; i < adapters->n; i++)
+        for (int64_t k = 0; k < made_count(&adapters->t[i]); k++)
+            if (!isfinite(made_get(&adapters->t[i], k)))
+                made_set(&adapters->t[i], k, 3e38f);
+    write_adapters(adapters, usual_config);
+    f8_cli_fails(F8_CLI("weights", p.from, "--as", "hf-fp8", "--adapters", p.wide, "-o", p.out), 1,
+                 _i ? "with its adapter has values that are NaN or Inf"
+                    : "'lm_head.weight' with its adapter has values that BF16 can't hold");
+    ck_assert(!is_there(p.out));
+    runs(run_convert(p.from, "compressed-tensors", NULL, p.out));
+    char path[PATH + 40];
+    snprintf(path, sizeof path, "%s/adapter_config.json", p.out);
+    ck_assert(!is_there(path));
+    made_free(adapters);
+    made_free(from);
+}
+END_TEST
+
 START_TEST(adds_nothing)
 {
     made_folder *from = made_new((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS});
@@ -343,6 +414,10 @@ START_TEST(configs)
         {"{\"peft_type\": \"LORA\", \"lora_alpha\": 8, \"alpha_pattern\": {\"q.*\": 2}}",
          "the regular expression 'q.*'"},
         {"[]", "it is no JSON object"},
+        {"{\"peft_type\": \"LORA\", \"lora_alpha\": 8, \"alpha_pattern\": {\"k_proj\": \"2\"}}",
+         "alpha_pattern's 'k_proj' is no number"},
+        {"{\"peft_type\": \"LORA\", \"lora_alpha\": 8, \"alpha_pattern\": [1]}",
+         "alpha_pattern is no JSON object"},
     };
     made_folder *from = made_new((made_spec){.format = MADE_HF, .scales = MADE_BLOCKS});
     made_folder *adapters = empty();
@@ -442,9 +517,11 @@ Suite *f8_suite(void)
     tcase_add_loop_test(t, each_format, 0, sizeof sources / sizeof *sources);
     tcase_add_test(t, ragged);
     tcase_add_loop_test(t, factors, 0, 4);
+    tcase_add_loop_test(t, square, 0, 2);
+    tcase_add_loop_test(t, too_large, 0, 2);
     tcase_add_test(t, adds_nothing);
     tcase_add_loop_test(t, of_a_text, 0, 2);
-    tcase_add_loop_test(t, configs, 0, 10);
+    tcase_add_loop_test(t, configs, 0, 12);
     tcase_add_loop_test(t, tensors, 0, 7);
     tcase_add_test(t, usage);
     suite_add_tcase(s, t);

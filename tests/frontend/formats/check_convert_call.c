@@ -94,7 +94,7 @@ START_TEST(refuses)
     refused(from_to(NULL), "needs from, format and out");
     fp8c_convert_options o = from_to("modelopt");
     o.most = -1;
-    refused(o, "most is not negative");
+    refused(o, "most is negative");
     o = from_to("modelopt");
     o.map = &map;
     o.n_map = 1;

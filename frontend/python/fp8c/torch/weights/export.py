@@ -52,6 +52,8 @@ def export_fp8(model: torch.nn.Module, out: str | os.PathLike, as_: str = "hf-fp
     if hasattr(model, "peft_config"):
         raise ValueError("the model has adapters of peft, which no format of FP8 weights has: export "
                          "model.unload(), and save the adapters by model.save_pretrained")
+    if most <= 0:
+        raise ValueError(f"most is {most}: give a number of bytes")
     if os.path.exists(path) and (as_ == "native" or not os.path.isdir(path) or os.listdir(path)):
         raise FileExistsError(f"{path} is there already")
     made, left = _chosen(model, recipe, rules, as_)
@@ -102,6 +104,11 @@ def _chosen(model: torch.nn.Module, recipe: str, rules: Sequence[str],
         if len(kinds) > 1:
             both = " and ".join(f"{name} by {kind}" for kind, name in list(kinds.items())[:2])
             raise ValueError(f"{as_} has scales of one kind: {both}")
+        if as_ == "modelopt" and "current" in kinds:
+            raise ValueError("modelopt has a scale for the input of each linear, where one scale is a weight's, and "
+                             "export_fp8 has none: take compressed-tensors, or another recipe")
+        if "" in made:
+            raise ValueError(f"the model is one linear, whose weight has no name for {as_}: put it into a module")
     return made, left
 
 
@@ -222,7 +229,10 @@ def _convert(path: str, model: torch.nn.Module, entries: list[_Entry], made: dic
     try:
         _write_files(folder, entries, most, _metadata(made))
         _write_json(folder, "config.json", _config_of(model, folder))
-        fp8c.convert_weights(folder, as_, path, most=most)
+        try:
+            fp8c.convert_weights(folder, as_, path, most=most)
+        except fp8c.Error as error:  # the folder is gone when the message is read
+            raise type(error)(error.message.replace(folder, path)) from None
     finally:
         shutil.rmtree(folder)
 
@@ -235,6 +245,8 @@ def _config_of(model: torch.nn.Module, folder: str) -> dict[str, Any]:
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
         config = json.load(file)
     config.setdefault("architectures", [type(model).__name__])
+    if "torch_dtype" not in config:
+        config.setdefault("dtype", str(_dtype_of(model)).removeprefix("torch."))
     return config
 
 
