@@ -18,6 +18,8 @@ class StoredLinear(torch.nn.Linear):
     and its backward autograd keeps the codes alone. The weight has no gradient; bias and input have.
     """
 
+    compute_dtype = torch.float32  # of adapters: peft would cast them to the dtype of `weight`, also their first values
+
     def __init__(self, *_: Any, **__: Any) -> None:
         raise TypeError("fp8c.torch.store_frozen makes StoredLinears of a model's linears")
 
