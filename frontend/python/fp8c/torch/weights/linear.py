@@ -21,7 +21,7 @@ class StoredLinear(torch.nn.Linear):
     """
 
     recipe: str
-    compute_dtype = torch.float32  # of adapters: peft would cast them to the dtype of `weight`, also their first values
+    compute_dtype = torch.float32  # of adapters; else peft casts them, also their first values, to that of `weight`
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise TypeError("fp8c.torch.store_frozen makes StoredLinears of a model's linears")

@@ -143,6 +143,9 @@ def _parts(model: torch.nn.Module) -> tuple[Any, torch.nn.Module]:
         name = next(name for name, one in model.named_modules() if one is tuners[0])
         raise ValueError(f"{name.removesuffix('.base_model')} is a model of peft's: call merge_adapters on it, and "
                          "put the result in its place")
+    if len(tuners) > 1:
+        raise ValueError(f"{', '.join(type(one).__name__ for one in tuners)}: the model has models of peft's inside "
+                         "each other")
     return tuners[0], tuners[0].model
 
 
@@ -168,7 +171,7 @@ def _layers(base: torch.nn.Module, names: list[str] | None) -> list[_Layer]:
             raise ValueError(f"{name}: {why}")
         known |= set(module.lora_A)
         chosen = module.active_adapters if names is None else names
-        own = tuple(dict.fromkeys(one for one in chosen if one in module.lora_A))
+        own = tuple(one for one in chosen if one in module.lora_A)
         why = next((why for one in own if (why := _why_not_adapter(module, one))), "") or \
             (_why_not_weight(module.base_layer) or shared.why(module) if own else "")
         if why:
@@ -229,16 +232,20 @@ class _Shared:
     """Which modules and tensors of a model have more than one place."""
 
     def __init__(self, model: torch.nn.Module) -> None:
-        self._tensors: dict[Any, list[str]] = {}
+        self._tensors: dict[Any, list[tuple[int, int, str]]] = {}  # by storage: first byte, end and name
         for name, module in model.named_modules():
             for key, tensor in (module._parameters | module._buffers).items():
                 if type(tensor) in (torch.nn.Parameter, torch.Tensor) and tensor.numel() and not tensor.is_meta:
-                    self._tensors.setdefault(self._place(tensor), []).append(f"{name}.{key}")
+                    storage, *bytes_ = self._place(tensor)
+                    self._tensors.setdefault(storage, []).append((*bytes_, f"{name}.{key}"))
         self._holders = Counter(id(child) for module in model.modules() for child in module._modules.values())
 
     @staticmethod
-    def _place(tensor: torch.Tensor) -> Any:
-        return tensor.device, tensor.data_ptr()
+    def _place(tensor: torch.Tensor) -> tuple[Any, int, int]:
+        """The storage of a tensor, its first byte there, and its end."""
+        reach = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride())) + 1
+        first = tensor.storage_offset() * tensor.element_size()
+        return (tensor.device, tensor.untyped_storage().data_ptr()), first, first + reach * tensor.element_size()
 
     def why(self, layer: Any) -> str:
         """Why a merge would change more than this layer; empty: it would not."""
@@ -246,7 +253,8 @@ class _Shared:
             return "the model has the module in two places, and a merge would change both"
         own = layer.base_layer
         for tensor in (own.weight, own.scale) if isinstance(own, StoredLinear) else (own.weight,):
-            names = self._tensors.get(self._place(tensor), [])
+            storage, first, end = self._place(tensor)
+            names = [name for a, b, name in self._tensors.get(storage, ()) if a < end and first < b]
             if len(names) > 1:
                 return f"its weight is shared ({', '.join(names[:3])}), and a merge would change all of them"
         return ""
