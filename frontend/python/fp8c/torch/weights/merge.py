@@ -235,7 +235,8 @@ class _Shared:
         self._tensors: dict[Any, list[tuple[int, int, str]]] = {}  # by storage: first byte, end and name
         for name, module in model.named_modules():
             for key, tensor in (module._parameters | module._buffers).items():
-                if type(tensor) in (torch.nn.Parameter, torch.Tensor) and tensor.numel() and not tensor.is_meta:
+                if type(tensor) in (torch.nn.Parameter, torch.Tensor) and tensor.layout is torch.strided \
+                        and tensor.numel() and not tensor.is_meta:
                     storage, *bytes_ = self._place(tensor)
                     self._tensors.setdefault(storage, []).append((*bytes_, f"{name}.{key}"))
         self._holders = Counter(id(child) for module in model.modules() for child in module._modules.values())
