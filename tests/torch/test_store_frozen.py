@@ -673,6 +673,22 @@ class Peft(BackendTest):
         call, other = compiled(model, "block"), compiled(again, "block")
         self.assertEqual(self.steps(model, call, 2), self.steps(again, other, 2))
 
+    def test_first_values(self) -> None:
+        """Adapters over codes begin with the values that they have over weights, in f32: peft does not make codes
+        of them, with or without a PeftModel."""
+        config = peft.LoraConfig(r=4, target_modules=["0"])
+        for make in (lambda m: peft.get_peft_model(m, config), lambda m: peft.inject_adapter_in_model(config, m),
+                     lambda m: peft.get_peft_model(m, config, autocast_adapter_dtype=False)):
+            found = []
+            for stores in (True, False):
+                model = chain((4096, 8))
+                if stores:
+                    store_frozen(model)
+                torch.manual_seed(0)
+                found += [one for name, one in make(model).named_parameters() if "lora_A" in name]
+            self.assertEqual(found[0].dtype, torch.float32)
+            self.assertTrue(torch.equal(*found))
+
     def test_gradients(self) -> None:
         model = self.adapted()
         plain = dequantized(model)

@@ -14,6 +14,7 @@ source tree on PYTHONPATH, say.
     fp8c.torch.release_memory(model)            frees memory that is kept for the next call
     fp8c.torch.shard_in_fp8(model, "current")   before fully_shard: weights of linears travel in FP8
     fp8c.torch.store_frozen(model)              frozen linears keep their weights as FP8 codes
+    fp8c.torch.merge_adapters(model)            LoRA of peft's becomes part of such codes
     fp8c.torch.export_fp8(model, OUT)           a folder with FP8 weights, for other stacks
     fp8c.torch.compile_for_trainer(model, **options)    before Hugging Face's Trainer or Accelerate
     text = fp8c.torch.export_text(model, args, kwargs)     a module as text, for `fp8c compile`
@@ -75,14 +76,15 @@ from .statistics import Operand, Statistics, statistics
 from .trainer import compile_for_trainer
 from .weights.export import export_fp8
 from .weights.linear import StoredLinear
+from .weights.merge import Merged, MergedLinear, merge_adapters
 from .weights.store import Stored, store_frozen
 
-__all__ = ["Captured", "Eager", "EagerOp", "Fp8GatherError", "Input", "Linear", "LinearReport", "Operand", "Output",
-           "Param", "Place", "Plan", "Port", "Prologue", "RanksDiffer", "Report", "ScalesState", "Stage",
-           "Statistics", "Stored", "StoredLinear", "Unsupported", "capture", "capture_module", "check_version",
-           "compile_for_trainer", "export_fp8", "export_text", "fp8c_backend", "load_state_dict", "names_of",
-           "partition", "release_memory", "report", "set_amax_group", "shard_in_fp8", "state_dict", "statistics",
-           "store_frozen", "update_scales"]
+__all__ = ["Captured", "Eager", "EagerOp", "Fp8GatherError", "Input", "Linear", "LinearReport", "Merged",
+           "MergedLinear", "Operand", "Output", "Param", "Place", "Plan", "Port", "Prologue", "RanksDiffer",
+           "Report", "ScalesState", "Stage", "Statistics", "Stored", "StoredLinear", "Unsupported", "capture",
+           "capture_module", "check_version", "compile_for_trainer", "export_fp8", "export_text", "fp8c_backend",
+           "load_state_dict", "merge_adapters", "names_of", "partition", "release_memory", "report",
+           "set_amax_group", "shard_in_fp8", "state_dict", "statistics", "store_frozen", "update_scales"]
 
 private.keep_fake_guard()
 private.register_backend("fp8c", fp8c_backend)

@@ -69,6 +69,13 @@ def own_scale(scale: torch.Tensor, size: tuple[int, ...], grain: Grain) -> torch
     return scale.to(grain.dtype).reshape(grain.shape(size)).contiguous()
 
 
+def recipe_of(grain: Grain, scale: torch.Tensor) -> str:
+    """A recipe that makes such scales: of powers of two, if all of them are. scale: as `own_scale` gives it."""
+    if grain is not Grain.MX and bool((torch.frexp(scale).mantissa == 0.5).all()):
+        return f"{grain.value} {{pow2 = true}}"
+    return grain.value
+
+
 def values_of(codes: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """What codes stand for. scale: as `own_scale` gives it."""
     values, rows, (height, width) = codes.to(torch.float32), scale.to(torch.float32), codes.shape

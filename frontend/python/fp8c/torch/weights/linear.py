@@ -16,16 +16,23 @@ class StoredLinear(torch.nn.Linear):
 
     In eager mode it computes with the values of the codes, in the dtype of its input. Between a forward
     and its backward autograd keeps the codes alone. The weight has no gradient; bias and input have.
+
+    recipe: with its options, what the codes were made under.
     """
+
+    recipe: str
+    compute_dtype = torch.float32  # of adapters; else peft casts them, also their first values, to that of `weight`
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise TypeError("fp8c.torch.store_frozen makes StoredLinears of a model's linears")
 
     @classmethod
-    def of(cls, linear: torch.nn.Linear, codes: torch.Tensor, scale: torch.Tensor, grain: Grain) -> StoredLinear:
+    def of(cls, linear: torch.nn.Linear, codes: torch.Tensor, scale: torch.Tensor, grain: Grain,
+           recipe: str) -> StoredLinear:
         """Turn a linear into a stored one, in place: hooks, and who refers to the module, stay. scale: as
         `own_scale` gives it."""
         linear.__class__ = cls
+        linear.recipe = recipe
         linear.weight = torch.nn.Parameter(codes, requires_grad=False)
         linear.register_buffer(grain.scale, scale)
         return linear

@@ -12,7 +12,7 @@ import torch
 from .. import private
 from ..linears import is_linear
 from .folder import Folder
-from .grains import Grain
+from .grains import Grain, recipe_of
 from .linear import StoredLinear
 from .quantize import quantized, recipes_of
 
@@ -67,7 +67,7 @@ def store_frozen(model: torch.nn.Module, recipe: str = "block", rules: Sequence[
             codes, scale, grain = quantized(linears[name].weight, own)
         except ValueError as error:
             raise ValueError(f"{name}.weight: {error}") from error
-        StoredLinear.of(linears[name], codes, scale, grain)
+        StoredLinear.of(linears[name], codes, scale, grain, own)
     return Stored(chosen, left)
 
 
@@ -127,7 +127,8 @@ def _from_folder(model: torch.nn.Module, linears: dict[str, torch.nn.Module], le
         device = linears[name].weight.device
         if device.type != "meta":
             codes, scale = codes.to(device), scale.to(device)
-        StoredLinear.of(linears[name], codes, scale, folder.stored[name].grain)
+        grain = folder.stored[name].grain
+        StoredLinear.of(linears[name], codes, scale, grain, recipe_of(grain, scale))
     for name in folder.plain:
         _load(model, name, own[name], folder.tensor(name))
     return Stored(chosen, left)
