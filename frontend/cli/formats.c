@@ -42,10 +42,9 @@ static json_t *record_weight(const f8_converted *x)
 
 static void say_weight(const f8_converted *x)
 {
-    if (x->fate == F8_MERGED && isnan(x->added))
-        cli_say(stdout, "  %s: merged, SQNR %.1f dB; the adapter adds nothing\n", x->from->module,
-                x->sqnr);
-    else if (x->fate == F8_MERGED)
+    if (x->adapter && x->fate != F8_MERGED && x->fate != F8_DEQUANTIZED)
+        cli_say(stdout, "  %s: its adapter adds nothing\n", x->from->module);
+    if (x->fate == F8_MERGED)
         cli_say(stdout, "  %s: merged, SQNR %.1f dB; of what the adapter adds, %.1f dB\n",
                 x->from->module, x->sqnr, x->added);
     if (x->fate == F8_REQUANTIZED)

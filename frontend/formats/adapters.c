@@ -61,21 +61,30 @@ static bool factors_of(const f8_adapter *x, const int64_t *dim, factors *f)
     return ba;
 }
 
+f8_status f8_adapter_fits(const f8_adapter *x, const int64_t *dim, f8_diag *diag)
+{
+    factors f;
+    const int64_t *a = x->a->tensor->dim, *b = x->b->tensor->dim;
+    if (factors_of(x, dim, &f))
+        return F8_OK;
+    if (x->kind == F8_ADAPTER_TEXT && is_product(a, b, dim))
+        return f8_file_fail(diag, F8_ERR_INPUT, x->a->file->in.path,
+                            "the factors of '%s' are square, so nothing says which is the first",
+                            x->module);
+    return f8_file_fail(diag, F8_ERR_INPUT, x->a->file->in.path,
+                        "the adapter of '%s' has factors [%lld, %lld] and [%lld, %lld], which do "
+                        "not go with a weight [%lld, %lld]",
+                        x->module, (long long)a[0], (long long)a[1], (long long)b[0],
+                        (long long)b[1], (long long)dim[0], (long long)dim[1]);
+}
+
 f8_status f8_adapter_add(const f8_adapter *x, const int64_t *dim, f8_arena *memory, float *values,
                          f8_diag *diag)
 {
     factors f;
-    const int64_t *a = x->a->tensor->dim, *b = x->b->tensor->dim, columns = dim[1];
-    if (!factors_of(x, dim, &f) && x->kind == F8_ADAPTER_TEXT && is_product(a, b, dim))
-        return f8_file_fail(diag, F8_ERR_INPUT, x->a->file->in.path,
-                            "the factors of '%s' are square, so nothing says which is the first",
-                            x->module);
-    if (!factors_of(x, dim, &f))
-        return f8_file_fail(diag, F8_ERR_INPUT, x->a->file->in.path,
-                            "the adapter of '%s' has factors [%lld, %lld] and [%lld, %lld], which "
-                            "do not go with a weight [%lld, %lld]",
-                            x->module, (long long)a[0], (long long)a[1], (long long)b[0],
-                            (long long)b[1], (long long)dim[0], (long long)dim[1]);
+    const int64_t columns = dim[1];
+    F8_TRY(f8_adapter_fits(x, dim, diag));
+    factors_of(x, dim, &f);
     double *sum = F8_NEW_ARRAY(memory, double, (size_t)columns + 1);
     float *m = F8_NEW_ARRAY(memory, float, (size_t)(f.r * columns) + 1);
     F8_TRY(f8_arena_status(memory, diag));

@@ -43,8 +43,9 @@ void f8_adapters_close(f8_adapters *a);
 const f8_adapter *f8_adapters_of(const f8_adapters *a, const char *module); /* NULL: none */
 /* Whether a tensor is a factor of one. */
 bool f8_adapters_have(const f8_adapters *a, const f8_weight *t);
-/* Adds FACTOR B A to the values of a weight, [dim[0], dim[1]]. F8_ERR_INPUT: the factors do not go
- * with these dims. */
+/* F8_ERR_INPUT: the factors do not go with a weight [dim[0], dim[1]]. */
+f8_status f8_adapter_fits(const f8_adapter *x, const int64_t *dim, f8_diag *diag);
+/* Adds FACTOR B A to the values of a weight that it fits. */
 f8_status f8_adapter_add(const f8_adapter *x, const int64_t *dim, f8_arena *memory, float *values,
                          f8_diag *diag);
 /* The sum of the squares of what it adds, where it fits; else 0. */

@@ -127,7 +127,8 @@ static f8_status choose_fate(f8_convert_work *w, f8_converted *x)
                      ? "all weights of the new folder get the granularity that most of them have"
                      : "the format has no scales of this granularity";
     }
-    if (x->adapter && x->fate != F8_DEQUANTIZED) {
+    if (x->adapter && x->fate != F8_DEQUANTIZED &&
+        f8_adapter_energy(x->adapter, s->codes->tensor->dim) > 0) {
         x->fate = F8_MERGED;
         x->why = NULL;
     }
@@ -191,6 +192,7 @@ static f8_status check_adapters(const f8_convert_work *w)
         if (!t || t->tensor->rank != 2)
             return FAIL(w, a->path, "there is an adapter for '%s', which is no matrix of %s",
                         f8_st_shown(name, shown, SHOWN), w->c->shown);
+        F8_TRY(f8_adapter_fits(&a->adapter[i], t->tensor->dim, w->diag));
     }
     return F8_OK;
 }
