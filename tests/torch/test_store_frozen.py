@@ -768,6 +768,35 @@ class Exporting(BackendTest):
                         self.assertEqual((name, bits(a)), (other, bits(b)))
         self.assertFalse([n for n in os.listdir(self.place) if n.endswith(".tmp")])
 
+    def test_scales_of_inputs(self) -> None:
+        """Under `delayed` compressed-tensors and modelopt have the scales of inputs: the largest amax of the history over
+        448, in all linears that read one input."""
+        model = llama().requires_grad_(True)
+        call = compiled(model, "delayed")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(2):
+            call(**tokens()).loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        histories = fp8c.torch.state_dict(call)
+        rules = ['"lm_head" = bf16']
+        for form, most in (("compressed-tensors", 10**9), ("modelopt", 10**5)):
+            out = os.path.join(self.place, form)
+            export_fp8(call, out, form, recipe="current", rules=rules, most=most)
+            self.assertIn("nothing wrong", command("weights", out))
+            found = {}
+            for name in os.listdir(out):
+                if name.endswith(".safetensors"):
+                    found |= load_file(os.path.join(out, name))
+            inputs = {name.removesuffix(".input_scale"): float(one) for name, one in found.items()
+                      if name.endswith(".input_scale")}
+            self.assertEqual(len(inputs), 14)
+            for layer in ("model.layers.0", "model.layers.1"):
+                shared = {inputs[f"{layer}.self_attn.{one}_proj"] for one in "qkv"}
+                self.assertEqual(len(shared), 1)
+                row = histories[f"{layer}.self_attn.o_proj.weight:x"]
+                self.assertAlmostEqual(inputs[f"{layer}.self_attn.o_proj"], float(row[:-2].max()) / 448, delta=1e-6)
+
     def test_compiled(self) -> None:
         """A model that was trained under the backend, with its parameters as they are."""
         torch.manual_seed(0)
@@ -815,7 +844,7 @@ class Exporting(BackendTest):
         out = os.path.join(self.place, "out")
         cases: list[tuple[torch.nn.Module, str, dict[str, Any], type[Exception], str]] = [
             (model, out, {"as_": "gguf"}, ValueError, "is none of hf-fp8, native"),
-            (model, out, {"as_": "modelopt", "recipe": "current"}, ValueError, "export_fp8 has none"),
+            (model, out, {"as_": "modelopt", "recipe": "current"}, ValueError, "has none: train or evaluate"),
             (chain((128, 128, 128)), out, {"as_": "compressed-tensors", "rules": ['"0" = rowwise']}, ValueError,
              "scales of one kind: . by "),
             (infinite, out, {"as_": "compressed-tensors"}, ValueError, "Inf or a NaN"),

@@ -59,6 +59,22 @@ def state_dict(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return found
 
 
+def scales_of_inputs(model: torch.nn.Module) -> dict[str, float]:
+    """By the name of a linear's weight: what `delayed` multiplies its input by before it is rounded to codes. Linears
+    whose inputs no step has seen are left out."""
+    model = unwrap(model)
+    names = {id(param): name for name, param in named_parameters(model)}
+    found: dict[str, float] = {}
+    for one in in_order([s for s in scales.of_params(model.parameters()) if s.elements]):
+        factors, seen = one.read(SCALE), one.read(HISTORY).amax(1) > 0
+        for i, element in enumerate(one.elements):
+            for name in [element, *one.bound.program.aliases(HISTORY, i)]:
+                param, operand = one.key(name)
+                if operand == "x" and param is not None and id(param) in names and seen[i]:
+                    found[names[id(param)]] = float(factors[i])
+    return found
+
+
 class ScalesState:
     """The scales of a model for torch.distributed.checkpoint: a Stateful. All ranks have the same; save
     them behind an optimizer step, since before it a rank knows its own amaxes alone."""

@@ -15,6 +15,7 @@ import fp8c
 
 from .. import private
 from ..linears import is_linear
+from ..run.state import scales_of_inputs
 from .grains import BLOCK, Grain
 from .linear import StoredLinear
 from .quantize import quantized, recipes_of
@@ -40,10 +41,12 @@ def export_fp8(model: torch.nn.Module, out: str | os.PathLike, as_: str = "hf-fp
 
     as_: "hf-fp8", "compressed-tensors" or "modelopt", a new folder with a config.json, which transformers and vLLM
     load; or "native", a file that `fp8c eval`, `run` and `train --weights` take. Stored linears keep their codes and
-    scales, bit for bit. Others are quantized as recipe and rules say. most: bytes of tensors in a file of a folder.
+    scales, bit for bit. Others are quantized as recipe and rules say. Where one scale is a weight's,
+    "compressed-tensors" and "modelopt" get the scales of inputs that `delayed` has, if it has all of them. most: bytes
+    of tensors in a file of a folder.
 
     ValueError: another format, scales that the format does not have (of several kinds; modelopt's, where one scale is
-    the tensor's, need scales of inputs), no linear in FP8, an Inf or a NaN, adapters of peft. FileExistsError: there is
+    a weight's, need scales of inputs), no linear in FP8, an Inf or a NaN, adapters of peft. FileExistsError: there is
     something at `out`. Then nothing is written.
     """
     model, path = private.unwrap(model), os.fspath(out)
@@ -66,7 +69,13 @@ def export_fp8(model: torch.nn.Module, out: str | os.PathLike, as_: str = "hf-fp
     elif as_ == "hf-fp8":
         _write_folder(path, model, entries, made, most)
     else:
-        _convert(path, model, entries, made, as_, most)
+        inputs = scales_of_inputs(model)
+        known = {name: inputs[f"{name}.weight"] for name in made if f"{name}.weight" in inputs}
+        lacking = [name for name in made if name not in known and made[name].split()[0] in ("current", "delayed")]
+        if as_ == "modelopt" and lacking:
+            raise ValueError("modelopt has a scale for the input of each linear, where one scale is a weight's, and "
+                             f"{lacking[0]} has none: train or evaluate under delayed first, or take another format")
+        _convert(path, model, entries, made, known, as_, most)
     return Stored(made, left)
 
 
@@ -104,9 +113,6 @@ def _chosen(model: torch.nn.Module, recipe: str, rules: Sequence[str],
         if len(kinds) > 1:
             both = " and ".join(f"{name} by {kind}" for kind, name in list(kinds.items())[:2])
             raise ValueError(f"{as_} has scales of one kind: {both}")
-        if as_ == "modelopt" and "current" in kinds:
-            raise ValueError("modelopt has a scale for the input of each linear, where one scale is a weight's, and "
-                             "export_fp8 has none: take compressed-tensors, or another recipe")
         if "" in made:
             raise ValueError(f"the model is one linear, whose weight has no name for {as_}: put it into a module")
     return made, left
@@ -221,13 +227,19 @@ def _write_folder(path: str, model: torch.nn.Module, entries: list[_Entry], made
         raise
 
 
-def _convert(path: str, model: torch.nn.Module, entries: list[_Entry], made: dict[str, str], as_: str,
-             most: int) -> None:
-    """Lets fp8c make the format of a folder with its own names and the model's config."""
+def _convert(path: str, model: torch.nn.Module, entries: list[_Entry], made: dict[str, str],
+             inputs: dict[str, float], as_: str, most: int) -> None:
+    """Lets fp8c make the format of a folder with its own names and the model's config. inputs: the scales of linears'
+    inputs, as `delayed` has them in one state."""
     path = os.path.abspath(path)
     folder = _beside(path)
     try:
-        _write_files(folder, entries, most, _metadata(made))
+        metadata = _metadata(made)
+        if inputs:
+            metadata["fp8c.elements"] = json.dumps({"fp8.scale": [f"{name}.x" for name in inputs]})
+            state = {"fp8c.state.fp8.scale": torch.tensor(list(inputs.values()))}
+            entries = [_Entry(4 * len(inputs), lambda: state), *entries]
+        _write_files(folder, entries, most, metadata)
         _write_json(folder, "config.json", _config_of(model, folder))
         try:
             fp8c.convert_weights(folder, as_, path, most=most)
