@@ -59,6 +59,7 @@ What can't be captured raises `Unsupported`: op, reason, place. The message has 
 
 from . import private
 from .backend import fp8c_backend
+from .export import export_fp8
 from .graph.capture import Captured, Input, Output, capture, capture_module, names_of
 from .graph.export import export_text
 from .graph.partition import partition
@@ -74,7 +75,6 @@ from .run.state import ScalesState, load_state_dict, state_dict
 from .selftest import check_version
 from .statistics import Operand, Statistics, statistics
 from .trainer import compile_for_trainer
-from .weights.export import export_fp8
 from .weights.linear import StoredLinear
 from .weights.merge import Merged, MergedLinear, merge_adapters
 from .weights.store import Stored, store_frozen

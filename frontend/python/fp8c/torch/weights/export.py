@@ -1,4 +1,4 @@
-"""export_fp8: a model's weights in FP8 as files that other stacks load, or fp8c."""
+"""A model's weights in FP8 as files that other stacks load, or fp8c: what `export_fp8` writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import fp8c
 
 from .. import private
 from ..linears import is_linear
-from ..run.state import scales_of_inputs
 from .grains import BLOCK, Grain
 from .linear import StoredLinear
 from .quantize import quantized, recipes_of
@@ -35,20 +34,10 @@ class _Entry:
     make: Callable[[], dict[str, torch.Tensor]]
 
 
-def export_fp8(model: torch.nn.Module, out: str | os.PathLike, as_: str = "hf-fp8", *, recipe: str = "block",
-               rules: Sequence[str] = (), most: int = MOST) -> Stored:
-    """Write a model's weights with those of its linears in FP8; -> what became of each linear.
-
-    as_: "hf-fp8", "compressed-tensors" or "modelopt", a new folder with a config.json, which transformers and vLLM
-    load; or "native", a file that `fp8c eval`, `run` and `train --weights` take. Stored linears keep their codes and
-    scales, bit for bit. Others are quantized as recipe and rules say. Where one scale is a weight's,
-    "compressed-tensors" and "modelopt" get the scales of inputs that `delayed` has, if it has all of them. most: bytes
-    of tensors in a file of a folder.
-
-    ValueError: another format, scales that the format does not have (of several kinds; modelopt's, where one scale is
-    a weight's, need scales of inputs), no linear in FP8, an Inf or a NaN, adapters of peft. FileExistsError: there is
-    something at `out`. Then nothing is written.
-    """
+def write_fp8(model: torch.nn.Module, out: str | os.PathLike, as_: str, recipe: str, rules: Sequence[str], most: int,
+              inputs: Callable[[torch.nn.Module], dict[str, float]]) -> Stored:
+    """export_fp8, which says what the arguments are. inputs: tells by the name of each linear's weight what its input
+    is multiplied by under `delayed`."""
     model, path = private.unwrap(model), os.fspath(out)
     if as_ not in FORMATS:
         raise ValueError(f"format {as_!r} is none of {', '.join(FORMATS)}")
@@ -69,8 +58,8 @@ def export_fp8(model: torch.nn.Module, out: str | os.PathLike, as_: str = "hf-fp
     elif as_ == "hf-fp8":
         _write_folder(path, model, entries, made, most)
     else:
-        inputs = scales_of_inputs(model)
-        known = {name: inputs[f"{name}.weight"] for name in made if f"{name}.weight" in inputs}
+        factors = inputs(model)
+        known = {name: factors[f"{name}.weight"] for name in made if f"{name}.weight" in factors}
         lacking = [name for name in made if name not in known and made[name].split()[0] in ("current", "delayed")]
         if as_ == "modelopt" and lacking:
             raise ValueError("modelopt has a scale for the input of each linear, where one scale is a weight's, and "
