@@ -21,10 +21,10 @@ bool f8_cuda_ring_takes(const f8_kernel *k, uint32_t n)
     return b->stride >= 0 && b->ids < 0 && b->map < 0 && f8_cuda_bytes(b->dtype) <= 4;
 }
 
-/* Whether stage `stage` takes LOAD n from the ring. */
+/* Whether stage `stage` takes LOAD n from the ring; -1: no stage. */
 static bool brings(const f8_cuda_printer *p, int32_t stage, uint32_t n)
 {
-    return p->l.ring.chunks && p->brought[n] >> stage & 1;
+    return p->l.ring.chunks && stage >= 0 && p->brought[n] >> stage & 1;
 }
 
 bool f8_cuda_ring_brings(const f8_cuda_printer *p, uint32_t n)
