@@ -76,8 +76,8 @@ bool *f8_variables_keep(fp8c_program *p, f8_arena *arena);
 
 /* The whole type of a variable that ranks may share. */
 f8_type f8_variable_whole(const fp8c_program *p, uint32_t variable);
-/* This rank's part of a whole value, at `to`, which has room for it. Rows that nobody has are
- * zeros. */
+/* Copies this rank's part of a whole value to `to`, which has room for it. Rows beyond the value's
+ * end are zeros. */
 void f8_variable_part(const fp8c_program *p, uint32_t variable, const void *whole, void *to);
 
 /* The variable's memory is known to others from now on. */

@@ -155,9 +155,9 @@ static void print_copies(f8_cuda_printer *p, const char *slot, int32_t stage, in
     f8_cuda_line(p, "f8_ring_close(ring);");
 }
 
-/* g<n> of stage `stage` to what this thread copies at the beginning of `row` of its buffer, or at
- * column `begin` of it. If `but` is not negative, those of the loads that stage `but` has are left
- * as they are. */
+/* Prints where the copies of stage `stage` begin: each g<n> points at what this thread copies first
+ * of row `row` of its buffer, or of that row's columns from `begin` on. If `but` is not negative,
+ * the g<n> of the loads that stage `but` has stay as they are. */
 static void print_sources(f8_cuda_printer *p, int32_t stage, int32_t but, const char *row,
                           bool declares)
 {

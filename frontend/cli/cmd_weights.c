@@ -8,26 +8,13 @@
 
 /* ---- what the folder holds ---- */
 
-/* Tensors in FP8 that are no linear's weight, such as experts in one tensor. */
-static size_t other_codes(const f8_model_folder *f)
-{
-    size_t n = 0;
-    char module[F8_MODULE];
-    for (size_t i = 0; i < f->weights.n_named; i++) {
-        const f8_weight *w = &f->weights.weight[i];
-        n += f8_is_fp8(w->tensor->dtype) && !f8_linear_of(w->name, w->tensor->rank, module);
-    }
-    return n;
-}
-
 static void say_contents(const f8_lint *l, FILE *to)
 {
     const f8_model_folder *f = l->folder;
     const char *before = "";
-    const size_t others = other_codes(f);
-    if (others)
+    if (f->n_other)
         cli_say(to, "%s: %zu tensor%s in FP8, but no matrix NAME.weight: not looked at\n", f->path,
-                others, others == 1 ? " is" : "s are");
+                f->n_other, f->n_other == 1 ? " is" : "s are");
     if (!f->n_scaled) {
         cli_say(to, "%s: no weight is in FP8; %.2f MiB of tensors\n", f->path,
                 cli_mib(l->plain_bytes));

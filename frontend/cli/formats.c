@@ -31,7 +31,7 @@ static json_t *record_weight(const f8_converted *x)
 {
     json_t *r = json_pack("{ss ss ss ss}", "event", "converted", "weight", x->from->module, "fate",
                           f8_fate_name(x->fate), "granularity", f8_grains[x->grain].shown);
-    if ((x->fate == F8_REQUANTIZED || x->fate == F8_MERGED) && isfinite(x->sqnr))
+    if (isfinite(x->sqnr))
         json_object_set_new(r, "sqnr_db", json_real(x->sqnr));
     if (isfinite(x->added))
         json_object_set_new(r, "added_sqnr_db", json_real(x->added));
@@ -83,29 +83,6 @@ static void say(const cli *c, const f8_conversion *v, const char *shown, cli_jso
 
 /* ---- the work ---- */
 
-static bool convert(const cli *c, const f8_model_folder *from, const f8_model_folder *model,
-                    const f8_adapters *adapters, const char *shown, f8_fp8_format to,
-                    cli_json *json)
-{
-    f8_diag diag = {0};
-    f8_conversion v = {.from = from,
-                       .shown = shown,
-                       .model = model,
-                       .adapters = adapters,
-                       .to = to,
-                       .path = c->output,
-                       .list = cli_temporaries(),
-                       .stop = is_stopped};
-    cli_hold(NULL); /* a signal ends the writing, which removes what it has begun */
-    const f8_status status = f8_convert(&v, &diag);
-    if (status == F8_OK)
-        say(c, &v, shown, json);
-    else if (status != F8_ERR_CANCELLED)
-        cli_file_fail(&diag);
-    f8_conversion_end(&v);
-    return status == F8_OK;
-}
-
 bool cli_convert(const cli *c, const char *from, const char *shown, f8_fp8_format to,
                  cli_json *json)
 {
@@ -114,21 +91,20 @@ bool cli_convert(const cli *c, const char *from, const char *shown, f8_fp8_forma
                                      .n_ignore = c->ignore.n,
                                      .map = c->map.text,
                                      .n_map = c->map.n};
-    f8_model_folder weights = {0}, model = {0};
-    f8_adapters adapters = {0};
     f8_diag diag = {0};
-    bool ok =
-        f8_model_folder_open(&weights, from, c->model || to != F8_NATIVE ? NULL : &named, NULL,
-                             &diag) == F8_OK &&
-        (!c->model || f8_model_folder_open(&model, c->model, &named, NULL, &diag) == F8_OK) &&
-        (!c->adapters || f8_adapters_find(&adapters, c->adapters, &weights,
-                                          c->model ? &model : &weights, NULL, &diag) == F8_OK);
-    if (!ok)
+    f8_convert_sources sources = {0};
+    f8_conversion v = {
+        .shown = shown, .to = to, .path = c->output, .list = cli_temporaries(), .stop = is_stopped};
+    f8_status status = f8_convert_open(&sources, &v, from, c->model, c->adapters, &named, &diag);
+    if (status == F8_OK) {
+        cli_hold(NULL); /* a signal ends the writing, which removes what it has begun */
+        status = f8_convert(&v, &diag);
+    }
+    if (status == F8_OK)
+        say(c, &v, shown, json);
+    else if (status != F8_ERR_CANCELLED)
         cli_file_fail(&diag);
-    ok = ok && convert(c, &weights, c->model ? &model : NULL, c->adapters ? &adapters : NULL, shown,
-                       to, json);
-    f8_adapters_close(&adapters);
-    f8_model_folder_close(&model);
-    f8_model_folder_close(&weights);
-    return ok;
+    f8_conversion_end(&v);
+    f8_convert_close(&sources);
+    return status == F8_OK;
 }

@@ -83,8 +83,8 @@ f8_status f8_adapter_add(const f8_adapter *x, const int64_t *dim, f8_arena *memo
 {
     factors f;
     const int64_t columns = dim[1];
-    F8_TRY(f8_adapter_fits(x, dim, diag));
-    factors_of(x, dim, &f);
+    if (!factors_of(x, dim, &f))
+        return F8_ERR_INTERNAL; /* f8_adapter_fits has checked it */
     double *sum = F8_NEW_ARRAY(memory, double, (size_t)columns + 1);
     float *m = F8_NEW_ARRAY(memory, float, (size_t)(f.r * columns) + 1);
     F8_TRY(f8_arena_status(memory, diag));

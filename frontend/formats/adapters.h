@@ -43,12 +43,12 @@ void f8_adapters_close(f8_adapters *a);
 const f8_adapter *f8_adapters_of(const f8_adapters *a, const char *module); /* NULL: none */
 /* Whether a tensor is a factor of one. */
 bool f8_adapters_have(const f8_adapters *a, const f8_weight *t);
-/* F8_ERR_INPUT: the factors do not go with a weight [dim[0], dim[1]]. */
+/* Checks that the factors go with a weight [dim[0], dim[1]]; else F8_ERR_INPUT. */
 f8_status f8_adapter_fits(const f8_adapter *x, const int64_t *dim, f8_diag *diag);
 /* Adds FACTOR B A to the values of a weight that it fits. */
 f8_status f8_adapter_add(const f8_adapter *x, const int64_t *dim, f8_arena *memory, float *values,
                          f8_diag *diag);
-/* The sum of the squares of what it adds, where it fits; else 0. */
+/* The sum of the squares of what it adds to such a weight. */
 double f8_adapter_energy(const f8_adapter *x, const int64_t *dim);
 
 #endif

@@ -1,4 +1,4 @@
-/* What adapters.c and adapters_peft.c share. */
+/* What the files of adapters share. */
 #ifndef F8_ADAPTERS_PARTS_H
 #define F8_ADAPTERS_PARTS_H
 

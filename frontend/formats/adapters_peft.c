@@ -52,8 +52,8 @@ static const char *asks_for_more(json_t *config)
     return NULL;
 }
 
-/* Some initial values (PiSSA, OLoRA, LoftQ, ...) are taken out of the base's weights, so that the
- * adapters do not belong to the base as it was. */
+/* Some ways to initialize adapters (PiSSA, OLoRA, LoftQ, ...) also change the base's weights. Such
+ * adapters do not fit the base as it was before. */
 static bool changes_base(const json_t *config)
 {
     static const char *const fine[] = {"gaussian", "eva", "orthogonal"};

@@ -1,15 +1,12 @@
 /* Conversions as a call: fp8c_convert_weights of fp8c_weights.h. */
 #include "frontend/fp8c_weights.h"
 
-#include <math.h>
-
 #include "frontend/api.h"
 #include "frontend/formats/convert.h"
 
 typedef struct call {
     fp8c_convert_options o;
-    f8_model_folder from, model;
-    f8_adapters adapters;
+    f8_convert_sources sources;
     f8_conversion conversion;
     f8_progress_phase phase;
     int64_t done;
@@ -50,20 +47,7 @@ static f8_status run(call *c, fp8c_context *ctx, f8_diag *diag)
                                      .n_map = c->o.n_map};
     f8_fp8_format to;
     F8_TRY(check(c, &to, diag));
-    F8_TRY(f8_model_folder_open(&c->from, c->o.from, c->o.model || to != F8_NATIVE ? NULL : &named,
-                                &ctx->allocator, diag));
-    if (c->o.model)
-        F8_TRY(f8_model_folder_open(&c->model, c->o.model, &named, &ctx->allocator, diag));
-    if (c->o.adapters)
-        F8_TRY(f8_adapters_find(&c->adapters, c->o.adapters, &c->from,
-                                c->o.model ? &c->model : &c->from, &ctx->allocator, diag));
-    /* each FP8 weight is looked at, then each tensor is written */
-    c->phase = f8_progress_begin(&ctx->progress, "convert",
-                                 (int64_t)(c->from.n_scaled + c->from.weights.n_named));
-    c->conversion = (f8_conversion){.from = &c->from,
-                                    .shown = c->o.from,
-                                    .model = c->o.model ? &c->model : NULL,
-                                    .adapters = c->o.adapters ? &c->adapters : NULL,
+    c->conversion = (f8_conversion){.shown = c->o.from,
                                     .to = to,
                                     .path = c->o.out,
                                     .most = (uint64_t)c->o.most,
@@ -71,6 +55,12 @@ static f8_status run(call *c, fp8c_context *ctx, f8_diag *diag)
                                     .stop = asks,
                                     .stop_user = c,
                                     .allocator = &ctx->allocator};
+    F8_TRY(f8_convert_open(&c->sources, &c->conversion, c->o.from, c->o.model, c->o.adapters,
+                           &named, diag));
+    /* each FP8 weight is looked at, then each tensor is written */
+    const f8_model_folder *from = c->conversion.from;
+    c->phase = f8_progress_begin(&ctx->progress, "convert",
+                                 (int64_t)(from->n_scaled + from->weights.n_named));
     return f8_convert(&c->conversion, diag);
 }
 
@@ -78,12 +68,11 @@ static void report(const call *c)
 {
     for (size_t i = 0; c->o.report && i < c->conversion.n; i++) {
         const f8_converted *x = &c->conversion.weight[i];
-        const bool is_new = x->fate == F8_REQUANTIZED || x->fate == F8_MERGED;
         const fp8c_converted told = {.weight = x->from->module,
                                      .fate = f8_fate_name(x->fate),
                                      .granularity = f8_grains[x->grain].shown,
                                      .why = x->why,
-                                     .sqnr = is_new ? x->sqnr : (double)NAN,
+                                     .sqnr = x->sqnr,
                                      .added = x->added};
         c->o.report(c->o.user, &told);
     }
@@ -100,8 +89,6 @@ fp8c_status fp8c_convert_weights(fp8c_context *ctx, const fp8c_convert_options *
         report(&c);
     const fp8c_status result = f8_api_result(ctx, &diag, status); /* it may name a file */
     f8_conversion_end(&c.conversion);
-    f8_adapters_close(&c.adapters);
-    f8_model_folder_close(&c.model);
-    f8_model_folder_close(&c.from);
+    f8_convert_close(&c.sources);
     return result;
 }

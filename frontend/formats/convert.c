@@ -1,203 +1,17 @@
 /* FP8 weights of one format as a folder of another: see convert.h. */
 #include "frontend/formats/convert.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "frontend/formats/convert_parts.h"
 #include "frontend/formats/write.h"
-#include "ir/base/text.h"
 
 enum { SHOWN = 200 };
 
-#define FAIL(w, path, ...) f8_file_fail((w)->diag, F8_ERR_INPUT, path, __VA_ARGS__)
+/* ---- weights and adapters ---- */
 
-const char *f8_fate_name(f8_fate fate)
-{
-    static const char *const names[] = {"kept", "spread", "requantized", "merged", "dequantized"};
-    return names[fate];
-}
-
-static bool asks(void *user)
-{
-    const f8_convert_work *w = user;
-    return w->c->stop && w->c->stop(w->c->stop_user);
-}
-
-/* ---- what becomes of each weight ---- */
-
-/* Codes that are no linear's weight have scales that no name tells: experts in one tensor. */
-static f8_status check_others(f8_convert_work *w)
-{
-    const f8_weights *all = &w->c->from->weights;
-    char shown[SHOWN], module[F8_MODULE];
-    for (size_t i = 0; i < all->n; i++) {
-        const f8_weight *t = &all->weight[i];
-        const f8_st_dtype d = t->tensor->dtype;
-        if (!t->ignored && f8_is_fp8(d) && !f8_linear_of(t->name, t->tensor->rank, module))
-            return FAIL(w, t->file->in.path,
-                        "'%s' is %s, but no linear's weight [out, in]: a conversion takes FP8 in "
-                        "matrices NAME.weight alone",
-                        f8_st_shown(t->name, shown, SHOWN), f8_st_dtype_name(d));
-    }
-    return F8_OK;
-}
-
-/* The granularity of the new folder: that of most weights, if the format has it. */
-static f8_status choose_grain(f8_convert_work *w)
-{
-    const f8_model_folder *f = w->c->from;
-    int64_t of[F8_N_GRAINS] = {0};
-    int most = F8_BY_TENSOR;
-    for (size_t i = 0; i < f->n_scaled; i++) {
-        const f8_scaled *s = &f->scaled[i];
-        char shown[SHOWN];
-        if (!s->scale || !s->fits)
-            return FAIL(w, s->codes->file->in.path,
-                        "'%s' has no scales that go with it: `fp8c weights` says more",
-                        f8_st_shown(s->codes->name, shown, SHOWN));
-        if (s->codes->tensor->dtype != F8_ST_F8_E4M3)
-            return FAIL(w, s->codes->file->in.path, "the codes of '%s' are %s, not F8_E4M3",
-                        f8_st_shown(s->codes->name, shown, SHOWN),
-                        f8_st_dtype_name(s->codes->tensor->dtype));
-        of[s->grain]++;
-    }
-    for (int g = 0; g < F8_N_GRAINS; g++)
-        most = of[g] > of[most] ? g : most;
-    w->grain = f8_fp8_format_has(w->c->to, (f8_grain)most) ? (f8_grain)most : F8_BY_BLOCKS;
-    return F8_OK;
-}
-
-/* The SQNR of new values to those that were quantized, and of what the adapter adds. */
-static void compare(f8_converted *x, const float *values, const float *to, int64_t n)
-{
-    double signal = 0, noise = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const double off = (double)to[i] - (double)values[i];
-        signal += (double)values[i] * (double)values[i];
-        noise += off * off;
-    }
-    const double added =
-        x->adapter ? f8_adapter_energy(x->adapter, x->from->codes->tensor->dim) : 0;
-    x->sqnr = noise > 0 ? 10 * log10(signal / noise) : (double)INFINITY;
-    x->added = added > 0 ? 10 * log10(added / noise) : (double)NAN;
-}
-
-static f8_status measure(f8_convert_work *w, f8_converted *x)
-{
-    const f8_st_tensor *t = x->from->codes->tensor;
-    const f8_quantizer q = f8_convert_quantizer(w, x);
-    f8_quantize_error e = {0};
-    float *values, *scale, *inverse;
-    char shown[SHOWN];
-    f8_arena memory;
-    f8_arena_init(&memory, &w->c->memory.allocator);
-    f8_status status = f8_convert_again(w, x, &memory, &values, &scale, &inverse, w->diag);
-    float *to = F8_NEW_ARRAY(&memory, float, (size_t)f8_weight_elements(t) + 1);
-    if (status == F8_OK)
-        status = f8_arena_status(&memory, w->diag);
-    for (int64_t i = 0; status == F8_OK && i < f8_weight_elements(t); i++)
-        if (!isfinite(values[i]))
-            status =
-                FAIL(w, x->from->codes->file->in.path,
-                     x->adapter ? "'%s' with its adapter has values that are NaN or Inf"
-                                : "'%s' has values that are NaN or Inf: `fp8c weights` says more",
-                     f8_st_shown(x->from->module, shown, SHOWN));
-    if (status == F8_OK) {
-        f8_matrix_dequantized(&q, values, t->dim[0], t->dim[1], scale, inverse, to, &e);
-        compare(x, values, to, f8_weight_elements(t));
-    }
-    f8_arena_end(&memory);
-    return status;
-}
-
-static f8_status choose_fate(f8_convert_work *w, f8_converted *x)
-{
-    const f8_scaled *s = x->from;
-    x->grain = w->grain;
-    x->fate = s->grain == w->grain ? F8_KEPT : F8_REQUANTIZED;
-    if (w->c->to == F8_HF_FP8 && f8_ragged_axis(s->codes->tensor->dim) >= 0) {
-        x->fate = F8_DEQUANTIZED;
-        x->why = "a size above 128 that is no multiple of it: transformers would read wrong values";
-    } else if (s->grain == F8_BY_TENSOR && (w->grain == F8_BY_BLOCKS || w->grain == F8_BY_ROWS)) {
-        x->fate = F8_SPREAD;
-    } else if (x->fate == F8_REQUANTIZED) {
-        x->why = f8_fp8_format_has(w->c->to, s->grain)
-                     ? "all weights of the new folder get the granularity that most of them have"
-                     : "the format has no scales of this granularity";
-    }
-    if (x->adapter && x->fate != F8_DEQUANTIZED &&
-        f8_adapter_energy(x->adapter, s->codes->tensor->dim) > 0) {
-        x->fate = F8_MERGED;
-        x->why = NULL;
-    }
-    if (f8_convert_is_new(x))
-        F8_TRY(measure(w, x));
-    w->c->of_fate[x->fate]++;
-    return F8_OK;
-}
-
-static bool is_ragged_module(const f8_convert_work *w, const char *module)
-{
-    const f8_scaled *s = f8_model_folder_scaled(w->c->from, module);
-    return s && f8_ragged_axis(s->codes->tensor->dim) >= 0;
-}
-
-/* A weight stays out if one that loaders fuse it with does: k is ragged, and q is not. */
-static void leave_with_others(f8_convert_work *w, f8_converted *x)
-{
-    char module[F8_MODULE];
-    if (w->c->to != F8_HF_FP8 || x->fate == F8_DEQUANTIZED)
-        return;
-    for (int i = 0; f8_model_folder_fused(x->from->module, i, module); i++)
-        if (is_ragged_module(w, module)) {
-            w->c->of_fate[x->fate]--;
-            w->c->of_fate[x->fate = F8_DEQUANTIZED]++;
-            x->why = "loaders make one linear of it and a weight that stays out";
-            x->added = NAN;
-            return;
-        }
-}
-
-static f8_status choose_fates(f8_convert_work *w)
-{
-    f8_conversion *c = w->c;
-    c->weight = F8_NEW_ARRAY(&c->memory, f8_converted, c->from->n_scaled + 1);
-    F8_TRY(f8_arena_status(&c->memory, w->diag));
-    for (size_t i = 0; i < c->from->n_scaled; i++) {
-        const f8_scaled *from = &c->from->scaled[i];
-        c->weight[c->n] = (f8_converted){
-            .from = from, .adapter = f8_adapters_of(c->adapters, from->module), .added = NAN};
-        F8_TRY(choose_fate(w, &c->weight[c->n++]));
-        if (asks(w))
-            return f8_file_fail(w->diag, F8_ERR_CANCELLED, c->path, "interrupted");
-    }
-    for (size_t i = 0; i < c->n; i++)
-        leave_with_others(w, &c->weight[i]);
-    if (c->of_fate[F8_DEQUANTIZED] == (int64_t)c->n)
-        return FAIL(w, c->shown, "no weight can be FP8 in %s; '%s': %s", f8_fp8_format_name(c->to),
-                    c->weight[0].from->module, c->weight[0].why);
-    return F8_OK;
-}
-
-/* Every adapter has a weight. */
-static f8_status check_adapters(const f8_convert_work *w)
-{
-    const f8_adapters *a = w->c->adapters;
-    char name[F8_MODULE + 8], shown[SHOWN];
-    for (size_t i = 0; a && i < a->n; i++) {
-        snprintf(name, sizeof name, "%s.weight", a->adapter[i].module);
-        const f8_weight *t = f8_weights_find(&w->c->from->weights, name);
-        if (!t || t->tensor->rank != 2)
-            return FAIL(w, a->path, "there is an adapter for '%s', which is no matrix of %s",
-                        f8_st_shown(name, shown, SHOWN), w->c->shown);
-        F8_TRY(f8_adapter_fits(&a->adapter[i], t->tensor->dim, w->diag));
-    }
-    return F8_OK;
-}
-
-/* The adapter of a tensor that is out of FP8. */
+/* The adapter of a tensor that is out of FP8; NULL: it has none. */
 static const f8_adapter *adapter_of(const f8_convert_work *w, const f8_weight *t)
 {
     char module[F8_MODULE];
@@ -277,7 +91,7 @@ static f8_status look_at_inputs(f8_convert_work *w)
     for (size_t i = 0; i < w->c->n; i++)
         w->static_inputs &= w->c->weight[i].input > 0;
     if (w->c->to == F8_MODELOPT && !w->static_inputs)
-        return FAIL(
+        return F8_CONVERT_FAIL(
             w, w->c->shown,
             "modelopt's FP8 has a scale for the input of each linear, and these weights have none: "
             "export under delayed, which keeps or calibrates them, or take compressed-tensors");
@@ -425,13 +239,15 @@ static f8_status list_model(f8_convert_work *w)
                         *own = t->ignored ? NULL : counterpart(w, t);
         const f8_converted *x = own ? converted(w, own) : NULL;
         if (!own && !t->ignored && !f8_weights_mask(t))
-            return FAIL(w, t->file->in.path,
-                        "'%s' is no parameter of the weights: give --map or --ignore, as the "
-                        "training had them",
-                        f8_st_shown(t->tensor->name, shown, SHOWN));
+            return F8_CONVERT_FAIL(
+                w, t->file->in.path,
+                "'%s' is no parameter of the weights: give --map or --ignore, as the "
+                "training had them",
+                f8_st_shown(t->tensor->name, shown, SHOWN));
         if (own && !has_own_type(own, t))
-            return FAIL(w, t->file->in.path, "'%s' has another shape than '%s' of the weights",
-                        f8_st_shown(t->tensor->name, shown, SHOWN), own->name);
+            return F8_CONVERT_FAIL(w, t->file->in.path,
+                                   "'%s' has another shape than '%s' of the weights",
+                                   f8_st_shown(t->tensor->name, shown, SHOWN), own->name);
         if (x)
             add_scaled(w, x, t->tensor->name, t->tensor->dtype);
         else
@@ -445,7 +261,7 @@ static f8_status list_model(f8_convert_work *w)
         if (is_part(w, t))
             continue;
         if (!model_has(w, t))
-            return FAIL(
+            return F8_CONVERT_FAIL(
                 w, model->path,
                 "there is no '%s', which the weights have: give --map, as the training had it",
                 f8_st_shown(t->name, shown, SHOWN));
@@ -471,8 +287,8 @@ static char *stored(const f8_convert_work *w)
 static f8_status fill_own(void *user, size_t index, void *to, f8_diag *diag)
 {
     const f8_convert_work *w = user;
-    return asks(user) ? f8_file_fail(diag, F8_ERR_CANCELLED, w->c->path, "interrupted")
-                      : f8_convert_fill(user, index, to, diag);
+    return f8_convert_stops(user) ? f8_file_fail(diag, F8_ERR_CANCELLED, w->c->path, "interrupted")
+                                  : f8_convert_fill(user, index, to, diag);
 }
 
 static f8_status put_native(f8_convert_work *w)
@@ -521,7 +337,7 @@ static f8_status put(f8_convert_work *w)
                                .carry = base->root,
                                .most = c->most,
                                .list = c->list,
-                               .stop = asks,
+                               .stop = f8_convert_stops,
                                .allocator = &c->memory.allocator};
     status = config && json_object_get(config, "quantization_config")
                  ? f8_model_folder_write(&out, w->diag)
@@ -533,18 +349,45 @@ static f8_status put(f8_convert_work *w)
     return status;
 }
 
+f8_status f8_convert_open(f8_convert_sources *s, f8_conversion *c, const char *from,
+                          const char *model, const char *adapters, const fp8c_load_options *named,
+                          f8_diag *diag)
+{
+    const bool is_named = !model && c->to == F8_NATIVE;
+    F8_TRY(f8_model_folder_open(&s->from, from, is_named ? named : NULL, c->allocator, diag));
+    c->from = &s->from;
+    if (model) {
+        F8_TRY(f8_model_folder_open(&s->model, model, named, c->allocator, diag));
+        c->model = &s->model;
+    }
+    if (adapters) {
+        F8_TRY(f8_adapters_find(&s->adapters, adapters, &s->from, model ? &s->model : &s->from,
+                                c->allocator, diag));
+        c->adapters = &s->adapters;
+    }
+    return F8_OK;
+}
+
+void f8_convert_close(f8_convert_sources *s)
+{
+    f8_adapters_close(&s->adapters);
+    f8_model_folder_close(&s->model);
+    f8_model_folder_close(&s->from);
+}
+
 static f8_status convert(f8_convert_work *w)
 {
     f8_conversion *c = w->c;
     const size_t most = 3 * (c->from->weights.n + (c->model ? c->model->weights.n : 0)) + 1;
     const f8_model_folder *base = c->model ? c->model : c->from;
     if (!c->from->n_scaled)
-        return FAIL(w, c->shown, "none of its weights is in FP8");
+        return F8_CONVERT_FAIL(w, c->shown, "none of its weights is in FP8");
     if (!base->config && c->to != F8_NATIVE)
-        return FAIL(w, base->path, "it has no config.json, which the new folder needs");
+        return F8_CONVERT_FAIL(w, base->path, "it has no config.json, which the new folder needs");
     if (c->model && c->model->n_scaled)
-        return FAIL(w, c->model->path,
-                    "its weights are FP8 already: give the model that the training began with");
+        return F8_CONVERT_FAIL(
+            w, c->model->path,
+            "its weights are FP8 already: give the model that the training began with");
     w->skipped = json_array();
     for (size_t i = 0; i < c->from->weights.n_files; i++)
         F8_TRY(f8_checkpoint_read_metadata(&c->from->weights.file[i], &w->names, w->diag));
@@ -553,10 +396,7 @@ static f8_status convert(f8_convert_work *w)
     F8_TRY(f8_arena_status(&c->memory, w->diag));
     if (c->to != F8_NATIVE)
         F8_TRY(f8_model_folder_writable(c->path, w->diag));
-    F8_TRY(check_others(w));
-    F8_TRY(check_adapters(w));
-    F8_TRY(choose_grain(w));
-    F8_TRY(choose_fates(w));
+    F8_TRY(f8_convert_fates(w));
     F8_TRY(look_at_inputs(w));
     F8_TRY(c->model ? list_model(w) : list_own(w));
     F8_TRY(f8_arena_status(&c->memory, w->diag));

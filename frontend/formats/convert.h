@@ -22,8 +22,8 @@ typedef struct f8_converted {
     f8_grain grain;            /* of the new scales */
     float input;               /* the scale of the linear's input; 0: no file has it */
     const f8_adapter *adapter; /* NULL: none */
-    double sqnr;     /* other codes: of the new values to those that were quantized, in dB */
-    double added;    /* F8_MERGED: the same noise to what the adapter adds, in dB; NaN: it adds 0 */
+    double sqnr;     /* of new codes: their values to those that were quantized, in dB; else NaN */
+    double added;    /* F8_MERGED: what the adapter adds to the same noise, in dB; else NaN */
     const char *why; /* F8_REQUANTIZED, F8_DEQUANTIZED */
 } f8_converted;
 
@@ -51,6 +51,20 @@ typedef struct f8_conversion {
     int64_t inputs_lost;  /* scales of inputs that the new folder has no place for */
     f8_arena memory;
 } f8_conversion;
+
+/* What a conversion reads. */
+typedef struct f8_convert_sources {
+    f8_model_folder from, model;
+    f8_adapters adapters;
+} f8_convert_sources;
+
+/* Opens `from`, and `model` and `adapters` unless they are NULL, and gives them to c. `named` has
+ * the maps and what to ignore: of the model; without one, and where c->to is native, of `from`.
+ * Close s in any case, once the diag is rendered and c has ended. */
+f8_status f8_convert_open(f8_convert_sources *s, f8_conversion *c, const char *from,
+                          const char *model, const char *adapters, const fp8c_load_options *named,
+                          f8_diag *diag);
+void f8_convert_close(f8_convert_sources *s);
 
 /* Write the folder. F8_ERR_INPUT: the format has no room for these weights, or the model, the
  * weights and the adapters do not go together; then nothing is written. End c in any case, once the

@@ -27,7 +27,6 @@ static f8_status values_of(const f8_converted *x, f8_arena *memory, float *to, f
                       : F8_OK;
 }
 
-/* The scales are factors and their inverses. */
 f8_status f8_convert_again(const f8_convert_work *w, const f8_converted *x, f8_arena *memory,
                            float **values, float **scale, float **inverse, f8_diag *diag)
 {

@@ -1,4 +1,4 @@
-/* What convert.c and convert_fill.c share. */
+/* What the files of a conversion share. */
 #ifndef F8_CONVERT_PARTS_H
 #define F8_CONVERT_PARTS_H
 
@@ -28,8 +28,16 @@ typedef struct f8_convert_work {
     f8_checkpoint_names names; /* of the scales that a native file has of activations */
 } f8_convert_work;
 
-/* Whether a weight is quantized again. And how. */
+#define F8_CONVERT_FAIL(w, path, ...) f8_file_fail((w)->diag, F8_ERR_INPUT, path, __VA_ARGS__)
+
+/* Whether the caller wants the conversion to stop; `user` is the work. */
+bool f8_convert_stops(void *user);
+/* Choose the granularity of the new folder, and for each weight whether it keeps its codes.
+ * F8_ERR_INPUT: a weight can't be converted, or an adapter has none. (convert_fate.c) */
+f8_status f8_convert_fates(f8_convert_work *w);
+/* Whether a weight is quantized again. */
 bool f8_convert_is_new(const f8_converted *x);
+/* How it is. */
 f8_quantizer f8_convert_quantizer(const f8_convert_work *w, const f8_converted *x);
 /* The values of a weight with its adapter, and the new scales: factors and their inverses. */
 f8_status f8_convert_again(const f8_convert_work *w, const f8_converted *x, f8_arena *memory,

@@ -71,7 +71,7 @@ static void read_modelopt(f8_declared *d)
 {
     const char *algorithm = text(d->quantization, "quant_algo");
     for (f8_grain g = F8_BY_TENSOR; g < F8_N_GRAINS; g++)
-        if (f8_grains[g].algorithm && is_algorithm(algorithm, f8_grains[g].algorithm)) {
+        if (is_algorithm(algorithm, f8_grains[g].algorithm)) {
             d->format = F8_MODELOPT;
             d->grain = g;
         }

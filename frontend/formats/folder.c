@@ -20,7 +20,7 @@ static f8_status read_json(const char *path, f8_arena *memory, json_t **out, f8_
     F8_TRY(f8_file_read(path, CONFIG_BYTES, &memory->allocator, &file, diag));
     *out = json_loadb((const char *)file.bytes, file.size, 0, &error);
     f8_file_release(&file);
-    if (*out && json_is_object(*out))
+    if (json_is_object(*out))
         return F8_OK;
     return f8_file_fail(diag, F8_ERR_INPUT, path,
                         *out ? "it is no JSON object" : "it is not valid JSON: %s (line %d)",
@@ -103,11 +103,16 @@ static f8_status find_scaled(f8_model_folder *f, f8_diag *diag)
     char module[F8_MODULE];
     f->scaled = F8_NEW_ARRAY(&f->memory, f8_scaled, n + 1);
     f->stray = F8_NEW_ARRAY(&f->memory, const f8_weight *, n + 1);
+    f->other = F8_NEW_ARRAY(&f->memory, const f8_weight *, n + 1);
     F8_TRY(f8_arena_status(&f->memory, diag));
     for (size_t i = 0; i < n; i++) {
         const f8_weight *w = &f->weights.weight[i];
-        if (f8_is_fp8(w->tensor->dtype) && f8_linear_of(w->name, w->tensor->rank, module))
+        if (!f8_is_fp8(w->tensor->dtype))
+            continue;
+        if (f8_linear_of(w->name, w->tensor->rank, module))
             F8_TRY(add_scaled(f, w, module, diag));
+        else
+            f->other[f->n_other++] = w;
     }
     for (size_t i = 0; i < n; i++)
         if (is_stray(f, &f->weights.weight[i]))

@@ -44,6 +44,8 @@ typedef struct f8_model_folder {
     size_t n_scaled;
     const f8_weight **stray; /* scales without codes */
     size_t n_stray;
+    const f8_weight **other; /* codes that are no linear's weight, such as experts in one tensor */
+    size_t n_other;
     f8_fp8_format format; /* of the FP8 weights, by the config, or by names where it says nothing */
     f8_arena memory;
 } f8_model_folder;

@@ -5,7 +5,7 @@ import ctypes
 import logging
 import sys
 import threading
-from typing import Callable
+from typing import Callable, Iterable
 
 from . import _header as h
 from ._handle import Handle, Owner
@@ -25,6 +25,14 @@ def encode(text: str | bytes | None) -> bytes | None:
     if "\0" in text:
         raise ValueError(f"a text for fp8c has a NUL: {text!r}")
     return text.encode("utf-8", "surrogateescape")
+
+
+def array_of(texts: Iterable[str | bytes]) -> ctypes.Array:
+    """Texts for C, as an array of pointers with room for one at least. None is no text."""
+    encoded = [encode(x) for x in texts]
+    if None in encoded:
+        raise TypeError("a list of texts for fp8c has a None")
+    return (ctypes.c_char_p * max(len(encoded), 1))(*encoded)
 
 
 class Context(Owner):

@@ -9,7 +9,7 @@ from . import _header as h
 from . import dlpack
 from ._handle import Handle, Owner
 from ._native import lib
-from .context import encode
+from .context import array_of
 from .errors import guarded
 from .records import Carried, LoadItem, Position, Variable, plain, record
 from .tensors import Tensor, View, Views
@@ -120,10 +120,9 @@ class Variables(Owner):
         """Give the parameters the values of safetensors files that others wrote. ignore, map
         ("FROM=TO"), allow_missing: name patterns. scales: a program compiled with `observe`.
         report: called with each tensor and what becomes of it."""
-        lists: list[list[bytes | None]] = [[os.fsencode(f) for f in files]]
-        lists += [[encode(str(x)) for x in patterns] for patterns in (ignore, map, allow_missing)]
-        arrays = [(ctypes.c_char_p * max(len(x), 1))(*x) for x in lists]
-        (f, i, m, a), n = [ctypes.addressof(x) for x in arrays], [len(x) for x in lists]
+        lists = [[os.fsencode(f) for f in files], ignore, map, allow_missing]
+        arrays, n = [array_of(x) for x in lists], [len(x) for x in lists]
+        f, i, m, a = (ctypes.addressof(x) for x in arrays)
         told = h.ReportFn(guarded(lambda _, item: report(record(
             LoadItem, h.LoadItem.from_address(item))), None)) if report else h.ReportFn()
         other = scales._open() if scales is not None else None

@@ -7,7 +7,7 @@ from typing import Sequence
 
 from . import _header as h
 from ._native import lib
-from .context import Context, default_context, encode
+from .context import Context, array_of, default_context, encode
 from .errors import guarded, interruptible
 from .records import Converted, record
 
@@ -28,14 +28,14 @@ def convert_weights(source: str | os.PathLike, format: str, out: str | os.PathLi
     CancelledError: the context's `progress` said so. Then nothing is written.
     """
     handle, told = (context or default_context())._open(), []
-    lists = [[encode(str(x)) for x in patterns] for patterns in (ignore, map)]
-    (i, m), n = [(ctypes.c_char_p * max(len(x), 1))(*x) for x in lists], [len(x) for x in lists]
+    arrays, n = [array_of(x) for x in (ignore, map)], [len(x) for x in (ignore, map)]
+    i, m = (ctypes.addressof(x) for x in arrays)
     report = h.ReportFn(guarded(lambda _, item: told.append(record(Converted, h.Converted.from_address(item))), None))
     paths = {"from": source, "out": out, "model": model, "adapters": adapters}
     if not 0 <= most < 2**63:
         raise ValueError(f"most is {most}: give a number of bytes")
-    options = h.ConvertOptions(format=encode(format), most=most, ignore=ctypes.addressof(i), n_ignore=n[0],
-                               map=ctypes.addressof(m), n_map=n[1], report=report,
+    options = h.ConvertOptions(format=encode(format), most=most, ignore=i, n_ignore=n[0],
+                               map=m, n_map=n[1], report=report,
                                **{name: encode(os.fsdecode(path)) for name, path in paths.items() if path is not None})
     with interruptible():
         status = lib.convert_weights(handle.ptr, ctypes.byref(options))

@@ -69,7 +69,8 @@ static made_tensor *weight_of(made_folder *f, const char *linear)
     return made_find(f, name);
 }
 
-/* The values of `linear` with its adapter, by the definition; *energy: of what that adds. */
+/* The values of `linear` plus what its adapter adds, by the definition. *energy becomes the sum of
+ * the squares of what it adds. */
 static float *merged(made_folder *from, made_folder *adapters, const char *linear, double factor,
                      double *energy)
 {

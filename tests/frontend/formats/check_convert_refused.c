@@ -79,7 +79,7 @@ START_TEST(beside_fp8)
 }
 END_TEST
 
-/* The folder itself as the new one, or a place in it. */
+/* A new folder can't take the place of the one that it is made of, but it may lie in it. */
 START_TEST(into_itself)
 {
     char inside[PATH + 10];

@@ -217,8 +217,13 @@ def _why_not_adapter(layer: Any, adapter: str) -> str:
     return ""
 
 
+def _tensors(base: Any) -> list[torch.Tensor]:
+    """What a merge writes."""
+    return [base.weight, base.scale] if isinstance(base, StoredLinear) else [base.weight]
+
+
 def _why_not_weight(base: torch.nn.Module) -> str:
-    for tensor in (base.weight, base.scale) if isinstance(base, StoredLinear) else (base.weight,):
+    for tensor in _tensors(base):
         if tensor.is_meta:
             return "its weight is on the device \"meta\": load it first"
         if type(tensor) not in (torch.nn.Parameter, torch.Tensor):
@@ -252,8 +257,7 @@ class _Shared:
         """Why a merge would change more than this layer; empty: it would not."""
         if self._holders[id(layer)] > 1 or self._holders[id(layer.base_layer)] > 1:
             return "the model has the module in two places, and a merge would change both"
-        own = layer.base_layer
-        for tensor in (own.weight, own.scale) if isinstance(own, StoredLinear) else (own.weight,):
+        for tensor in _tensors(layer.base_layer):
             storage, first, end = self._place(tensor)
             names = [name for a, b, name in self._tensors.get(storage, ()) if a < end and first < b]
             if len(names) > 1:
