@@ -22,9 +22,10 @@ typedef struct f8_converted {
     f8_grain grain;            /* of the new scales */
     float input;               /* the scale of the linear's input; 0: no file has it */
     const f8_adapter *adapter; /* NULL: none */
-    double sqnr;     /* of new codes: their values to those that were quantized, in dB; else NaN */
-    double added;    /* F8_MERGED: what the adapter adds to the same noise, in dB; else NaN */
-    const char *why; /* F8_REQUANTIZED, F8_DEQUANTIZED */
+    double sqnr;  /* of new codes: their values to those that were quantized, in dB; else NaN */
+    double added; /* F8_MERGED: what the adapter adds to the same noise, in dB; else NaN */
+    float *scale, *inverse; /* of new codes: factors, and their inverses, which a file has; NULL */
+    const char *why;        /* F8_REQUANTIZED, F8_DEQUANTIZED */
 } f8_converted;
 
 typedef struct f8_conversion {

@@ -75,31 +75,46 @@ static void compare(f8_converted *x, double energy, const float *values, const f
     x->added = energy > 0 ? 10 * log10(energy / noise) : (double)NAN;
 }
 
-static f8_status measure(f8_convert_work *w, f8_converted *x, double energy)
+/* The scales of new codes. */
+static f8_status scale(f8_convert_work *w, f8_converted *x, const f8_quantizer *q,
+                       const float *values)
 {
     const f8_st_tensor *t = x->from->codes->tensor;
-    const f8_quantizer q = f8_convert_quantizer(w, x);
-    float *values, *scale, *inverse;
+    const int64_t n = f8_quantizer_scales(q, t->dim[0], t->dim[1]);
+    x->scale = F8_NEW_ARRAY(&w->c->memory, float, (size_t)n + 1);
+    x->inverse = F8_NEW_ARRAY(&w->c->memory, float, (size_t)n + 1);
+    F8_TRY(f8_arena_status(&w->c->memory, w->diag));
+    f8_matrix_amax(q->grain, values, t->dim[0], t->dim[1], x->scale);
+    f8_scales_of(q, x->scale, n, x->scale, x->inverse);
+    return F8_OK;
+}
+
+static f8_status check_finite(f8_convert_work *w, const f8_converted *x, const float *values)
+{
     char shown[SHOWN];
-    f8_arena memory;
-    f8_arena_init(&memory, &w->c->memory.allocator);
-    f8_status status = f8_convert_again(w, x, &memory, &values, &scale, &inverse, w->diag);
-    float *to = F8_NEW_ARRAY(&memory, float, (size_t)f8_weight_elements(t) + 1);
-    if (status == F8_OK)
-        status = f8_arena_status(&memory, w->diag);
-    for (int64_t i = 0; status == F8_OK && i < f8_weight_elements(t); i++)
+    for (int64_t i = 0; i < f8_weight_elements(x->from->codes->tensor); i++)
         if (!isfinite(values[i]))
-            status = F8_CONVERT_FAIL(
+            return F8_CONVERT_FAIL(
                 w, x->from->codes->file->in.path,
                 x->adapter ? "'%s' with its adapter has values that are NaN or Inf"
                            : "'%s' has values that are NaN or Inf: `fp8c weights` says more",
                 f8_st_shown(x->from->module, shown, SHOWN));
-    if (status == F8_OK) {
-        f8_matrix_dequantized(&q, values, t->dim[0], t->dim[1], scale, inverse, to, NULL);
-        compare(x, energy, values, to, f8_weight_elements(t));
-    }
-    f8_arena_end(&memory);
-    return status;
+    return F8_OK;
+}
+
+/* Chooses the new scales, and measures what the new codes are worth. */
+static f8_status quantize(f8_convert_work *w, f8_converted *x, double energy, f8_arena *memory)
+{
+    const f8_st_tensor *t = x->from->codes->tensor;
+    const f8_quantizer q = f8_convert_quantizer(w, x);
+    const int64_t n = f8_weight_elements(t);
+    float *values, *to = F8_NEW_ARRAY(memory, float, (size_t)n + 1);
+    F8_TRY(f8_convert_values(x, memory, &values, w->diag));
+    F8_TRY(check_finite(w, x, values));
+    F8_TRY(scale(w, x, &q, values));
+    f8_matrix_dequantized(&q, values, t->dim[0], t->dim[1], x->scale, x->inverse, to, NULL);
+    compare(x, energy, values, to, n);
+    return F8_OK;
 }
 
 static f8_status choose_fate(f8_convert_work *w, f8_converted *x)
@@ -122,8 +137,13 @@ static f8_status choose_fate(f8_convert_work *w, f8_converted *x)
         x->fate = F8_MERGED;
         x->why = NULL;
     }
-    if (f8_convert_is_new(x))
-        F8_TRY(measure(w, x, energy));
+    if (x->fate == F8_REQUANTIZED || x->fate == F8_MERGED) {
+        f8_arena memory;
+        f8_arena_init(&memory, &w->c->memory.allocator);
+        const f8_status status = quantize(w, x, energy, &memory);
+        f8_arena_end(&memory);
+        F8_TRY(status);
+    }
     w->c->of_fate[x->fate]++;
     return F8_OK;
 }
@@ -146,6 +166,7 @@ static void leave_with_others(f8_convert_work *w, f8_converted *x)
             w->c->of_fate[x->fate = F8_DEQUANTIZED]++;
             x->why = "loaders make one linear of it and a weight that stays out";
             x->sqnr = x->added = NAN;
+            x->scale = x->inverse = NULL;
             return;
         }
 }

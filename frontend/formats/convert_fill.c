@@ -7,11 +7,6 @@
 
 /* ---- weights that are quantized again ---- */
 
-bool f8_convert_is_new(const f8_converted *x)
-{
-    return x->fate == F8_REQUANTIZED || x->fate == F8_MERGED;
-}
-
 f8_quantizer f8_convert_quantizer(const f8_convert_work *w, const f8_converted *x)
 {
     return (f8_quantizer){.grain = f8_grain_covers(w->grain, x->from->rows_are_inputs),
@@ -19,28 +14,13 @@ f8_quantizer f8_convert_quantizer(const f8_convert_work *w, const f8_converted *
                           .mx = w->grain == F8_BY_MX};
 }
 
-/* The values of a weight with what its adapter adds. */
-static f8_status values_of(const f8_converted *x, f8_arena *memory, float *to, f8_diag *diag)
-{
-    F8_TRY(f8_model_folder_values(x->from, memory, to, diag));
-    return x->adapter ? f8_adapter_add(x->adapter, x->from->codes->tensor->dim, memory, to, diag)
-                      : F8_OK;
-}
-
-f8_status f8_convert_again(const f8_convert_work *w, const f8_converted *x, f8_arena *memory,
-                           float **values, float **scale, float **inverse, f8_diag *diag)
+f8_status f8_convert_values(const f8_converted *x, f8_arena *memory, float **values, f8_diag *diag)
 {
     const f8_st_tensor *t = x->from->codes->tensor;
-    const f8_quantizer q = f8_convert_quantizer(w, x);
-    const int64_t n = f8_quantizer_scales(&q, t->dim[0], t->dim[1]);
     *values = F8_NEW_ARRAY(memory, float, (size_t)f8_weight_elements(t) + 1);
-    *scale = F8_NEW_ARRAY(memory, float, (size_t)n + 1);
-    *inverse = F8_NEW_ARRAY(memory, float, (size_t)n + 1);
     F8_TRY(f8_arena_status(memory, diag));
-    F8_TRY(values_of(x, memory, *values, diag));
-    f8_matrix_amax(q.grain, *values, t->dim[0], t->dim[1], *scale);
-    f8_scales_of(&q, *scale, n, *scale, *inverse);
-    return F8_OK;
+    F8_TRY(f8_model_folder_values(x->from, memory, *values, diag));
+    return x->adapter ? f8_adapter_add(x->adapter, t->dim, memory, *values, diag) : F8_OK;
 }
 
 /* ---- bytes ---- */
@@ -93,16 +73,16 @@ static f8_status fill_plain(const f8_st_tensor *t, const f8_weight *from, const 
     return F8_OK;
 }
 
-static f8_status fill_values(const f8_st_tensor *t, const f8_converted *from, f8_arena *memory,
+static f8_status fill_values(const f8_st_tensor *t, const f8_converted *x, f8_arena *memory,
                              void *to, f8_diag *diag)
 {
-    const int64_t n = f8_weight_elements(from->from->codes->tensor);
-    float *x = F8_NEW_ARRAY(memory, float, (size_t)n + 1);
-    F8_TRY(f8_arena_status(memory, diag));
-    F8_TRY(values_of(from, memory, x, diag));
-    if (from->adapter)
-        return put_merged(t, from->from->codes, to, x, n, diag);
-    put_numbers(t->dtype, to, x, n);
+    const f8_weight *codes = x->from->codes;
+    const int64_t n = f8_weight_elements(codes->tensor);
+    float *values;
+    F8_TRY(f8_convert_values(x, memory, &values, diag));
+    if (x->adapter)
+        return put_merged(t, codes, to, values, n, diag);
+    put_numbers(t->dtype, to, values, n);
     return F8_OK;
 }
 
@@ -110,12 +90,13 @@ static f8_status fill_codes(const f8_convert_work *w, const f8_converted *x, f8_
                             void *to, f8_diag *diag)
 {
     const f8_weight *codes = x->from->codes;
-    const f8_quantizer q = f8_convert_quantizer(w, x);
-    float *values, *scale, *inverse;
-    if (!f8_convert_is_new(x))
+    const int64_t *dim = codes->tensor->dim;
+    float *values;
+    if (!x->scale)
         return f8_st_read(codes->file, codes->tensor, to, diag);
-    F8_TRY(f8_convert_again(w, x, memory, &values, &scale, &inverse, diag));
-    f8_matrix_encode(&q, values, codes->tensor->dim[0], codes->tensor->dim[1], scale, to);
+    const f8_quantizer q = f8_convert_quantizer(w, x);
+    F8_TRY(f8_convert_values(x, memory, &values, diag));
+    f8_matrix_encode(&q, values, dim[0], dim[1], x->scale, to);
     return F8_OK;
 }
 
@@ -131,13 +112,12 @@ static void put_scales(const f8_st_tensor *t, const float *scale, int64_t n, voi
 static f8_status fill_scales(const f8_convert_work *w, const f8_converted *x, const f8_st_tensor *t,
                              f8_arena *memory, void *to, f8_diag *diag)
 {
-    float *values, *scale, *inverse;
+    float *scale;
     int64_t n;
-    if (f8_convert_is_new(x)) {
+    if (x->scale) {
         const f8_quantizer q = f8_convert_quantizer(w, x);
         const int64_t *dim = x->from->codes->tensor->dim;
-        F8_TRY(f8_convert_again(w, x, memory, &values, &scale, &inverse, diag));
-        put_scales(t, inverse, f8_quantizer_scales(&q, dim[0], dim[1]), to);
+        put_scales(t, x->inverse, f8_quantizer_scales(&q, dim[0], dim[1]), to);
         return F8_OK;
     }
     F8_TRY(f8_model_folder_scales(x->from, memory, &scale, &n, diag));

@@ -35,13 +35,10 @@ bool f8_convert_stops(void *user);
 /* Choose the granularity of the new folder, and for each weight whether it keeps its codes.
  * F8_ERR_INPUT: a weight can't be converted, or an adapter has none. (convert_fate.c) */
 f8_status f8_convert_fates(f8_convert_work *w);
-/* Whether a weight is quantized again. */
-bool f8_convert_is_new(const f8_converted *x);
-/* How it is. */
+/* How a weight is quantized again. */
 f8_quantizer f8_convert_quantizer(const f8_convert_work *w, const f8_converted *x);
-/* The values of a weight with its adapter, and the new scales: factors and their inverses. */
-f8_status f8_convert_again(const f8_convert_work *w, const f8_converted *x, f8_arena *memory,
-                           float **values, float **scale, float **inverse, f8_diag *diag);
+/* The values of a weight with what its adapter adds, f32 as the codes lie. */
+f8_status f8_convert_values(const f8_converted *x, f8_arena *memory, float **values, f8_diag *diag);
 /* The bytes of tensor `index` of the new folder; `user` is the work. */
 f8_status f8_convert_fill(void *user, size_t index, void *to, f8_diag *diag);
 
